@@ -1,0 +1,205 @@
+// The operation set: one argument struct per operation, with shapes, precision and the formula.
+// Shared by every backend; compute/check.h validates the arguments once for all of them.
+//
+// Views are row-major f32 matrices inside a buffer; `offset` and `stride` count elements. A row's elements are contiguous.
+// No output may overlap an input unless the operation says so. Zero rows are legal everywhere and do nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace chorus::compute {
+
+class Buffer;
+class Weight;
+
+struct View {
+  const Buffer* buffer = nullptr;
+  uint64_t offset = 0;  // elements
+  uint32_t rows = 0;
+  uint32_t cols = 0;
+  uint32_t stride = 0;  // elements between rows, >= cols
+};
+
+struct MutableView {
+  Buffer* buffer = nullptr;
+  uint64_t offset = 0;
+  uint32_t rows = 0;
+  uint32_t cols = 0;
+  uint32_t stride = 0;
+
+  operator View() const { return View{buffer, offset, rows, cols, stride}; }  // NOLINT: a mutable view is readable
+};
+
+// Several token sequences laid end to end in one matrix of rows. Sequence s owns rows [start, start + length).
+// Sequences tile the rows without gaps. `device` holds the same pairs as u32 (start, length).
+struct SequenceSpan {
+  uint32_t start = 0;
+  uint32_t length = 0;
+};
+
+struct Sequences {
+  std::vector<SequenceSpan> spans;
+  const Buffer* device = nullptr;  // u32 [spans.size() * 2]
+};
+
+// out[i, :] = table[ids[i], :] as f32. ids: u32 [rows]; every id < table.rows() (the caller's promise; backends clamp).
+struct EmbedArgs {
+  const Buffer* ids = nullptr;
+  const Weight* table = nullptr;
+  MutableView out;  // [rows, table.cols]
+};
+
+enum class LinearStore { overwrite, add };  // add: out += result (the residual connection)
+
+// out[m, n] (=|+=) sum_k x[m, k] * w[n, k] + bias[n]. Products and sums in f32; 16-bit weights are widened first.
+// bias: f32 [w.rows] or null.
+struct LinearArgs {
+  View x;  // [rows, w.cols]
+  const Weight* weight = nullptr;
+  const Buffer* bias = nullptr;
+  MutableView out;  // [rows, w.rows]
+  LinearStore store = LinearStore::overwrite;
+};
+
+enum class NormWeight { plain, one_plus };  // multiply by w, or by (1 + w)
+
+// out = x * rsqrt(mean(x^2) + epsilon) * weight. Source: Qwen3.5 RMSNorm (one_plus), RMSNorm (plain). weight: f32 [cols].
+struct RmsNormArgs {
+  View x;
+  const Buffer* weight = nullptr;
+  float epsilon = 1e-6f;
+  NormWeight form = NormWeight::one_plus;
+  MutableView out;  // same shape as x
+};
+
+// Per head h of `head_dim` columns: out = x * rsqrt(mean(x^2) + epsilon) * weight * silu(gate). Norm before gate. weight: f32 [head_dim].
+struct GatedRmsNormArgs {
+  View x;     // [rows, heads * head_dim]
+  View gate;  // [rows, heads * head_dim]
+  const Buffer* weight = nullptr;
+  uint32_t head_dim = 0;
+  float epsilon = 1e-6f;
+  MutableView out;  // same shape as x; may be the same view as x
+};
+
+// out[:, j] = silu(gate_up[:, j]) * gate_up[:, F + j].
+struct SwigluArgs {
+  View gate_up;     // [rows, 2F]
+  MutableView out;  // [rows, F]
+};
+
+// Depthwise causal convolution over time, then SiLU. For channel c and row t of a sequence (u = x, before row 0: history):
+//   out[t, c] = silu(sum_{j=0..3} weight[c, j] * u[t - 3 + j, c])
+// history_in: f32 [3, channels], the last three inputs before every sequence (oldest first), shared by all sequences.
+// history_out: null, or f32 [3, channels] written from the end of the only sequence (exactly one sequence then); not history_in.
+struct CausalConvArgs {
+  View x;  // [rows, channels]
+  const Buffer* weight = nullptr;  // f32 [channels, 4]
+  const Buffer* history_in = nullptr;
+  Buffer* history_out = nullptr;
+  const Sequences* sequences = nullptr;
+  MutableView out;  // [rows, channels]
+};
+
+struct GatedDeltaShape {
+  uint32_t key_heads = 0;
+  uint32_t value_heads = 0;  // a multiple of key_heads; key head of value head h is h / (value_heads / key_heads)
+  uint32_t key_dim = 0;
+  uint32_t value_dim = 0;
+};
+
+// Gated delta rule (Yang et al. 2024, "Gated Delta Networks"; transformers' Qwen3.5 implementation is the reference).
+// Per value head, with S [key_dim, value_dim] starting from state_in:
+//   q, k <- q * rsqrt(sum q^2 + 1e-6) * key_dim^-0.5,  k * rsqrt(sum k^2 + 1e-6)
+//   beta = sigmoid(b);  log_decay = -exp(a_log) * softplus(a + dt_bias)
+//   S <- S * exp(log_decay);  u = (v - S^T k) * beta;  S <- S + k u^T;  out = S^T q
+// Everything in f32. Only exponentials of non-positive numbers are formed.
+struct GatedDeltaArgs {
+  GatedDeltaShape shape;
+  View qkv;  // [rows, 2 * key_heads * key_dim + value_heads * value_dim]: q | k | v, after convolution and SiLU
+  View b;    // [rows, value_heads]
+  View a;    // [rows, value_heads]
+  const Buffer* a_log = nullptr;    // f32 [value_heads]
+  const Buffer* dt_bias = nullptr;  // f32 [value_heads]
+  const Buffer* state_in = nullptr;  // f32 [value_heads, key_dim, value_dim], read by every sequence
+  Buffer* state_out = nullptr;       // null, or the state after the only sequence; not state_in
+  const Sequences* sequences = nullptr;
+  MutableView out;  // [rows, value_heads * value_dim]
+};
+
+struct AttentionShape {
+  uint32_t query_heads = 0;
+  uint32_t kv_heads = 0;  // divides query_heads; kv head of query head h is h / (query_heads / kv_heads)
+  uint32_t head_dim = 0;
+};
+
+// Per head: RMSNorm (1 + w) of queries and keys, then rotate-half RoPE on the first rotary_dim columns; values are copied.
+//   y[i] = x[i] * cos[i] - x[i + r/2] * sin[i];  y[i + r/2] = x[i + r/2] * cos[i] + x[i] * sin[i]   for i < r/2
+// q_gate holds, per query head, query | gate (2 * head_dim columns). q_out.buffer null: only keys and values are made.
+struct QkNormRopeArgs {
+  AttentionShape shape;
+  uint32_t rotary_dim = 0;  // even, <= head_dim
+  float epsilon = 1e-6f;
+  View q_gate;  // [rows, query_heads * 2 * head_dim] (ignored when q_out.buffer is null)
+  View kv;      // [rows, kv_heads * 2 * head_dim]: keys of all heads | values of all heads
+  const Buffer* q_weight = nullptr;  // f32 [head_dim]
+  const Buffer* k_weight = nullptr;  // f32 [head_dim]
+  View cosine;  // [rows, rotary_dim / 2]
+  View sine;    // [rows, rotary_dim / 2]
+  MutableView q_out;  // [rows, query_heads * head_dim]
+  MutableView k_out;  // [rows, kv_heads * head_dim]
+  MutableView v_out;  // [rows, kv_heads * head_dim]
+};
+
+// softmax(q k^T * scale) v, then * sigmoid(gate). Row i of a sequence sees all prefix keys and the keys of rows <= i of its own sequence.
+// Softmax in f32 with the running maximum subtracted. gate is the q_gate projection of QkNormRopeArgs (columns h * 2D + D ...).
+struct AttentionArgs {
+  AttentionShape shape;
+  float scale = 0;
+  View q;         // [rows, query_heads * head_dim]
+  View q_gate;    // [rows, query_heads * 2 * head_dim]
+  View prefix_k;  // [prefix rows, kv_heads * head_dim]; rows may be 0 (buffer may then be null)
+  View prefix_v;
+  View own_k;     // [rows, kv_heads * head_dim]; may be another part of the buffer that holds prefix_k
+  View own_v;
+  const Sequences* sequences = nullptr;
+  MutableView out;  // [rows, query_heads * head_dim]
+};
+
+// out[i, :] = x[indices[i], :]. indices: u32 [out.rows], each < x.rows.
+struct GatherRowsArgs {
+  View x;
+  const Buffer* indices = nullptr;
+  MutableView out;
+};
+
+// scores[o] = dot(keys[o, :], queries[question_of_option[o], :]) * scale / temperature. The division comes last.
+struct PointerScoresArgs {
+  View queries;  // [questions, width]
+  View keys;     // [options, width]
+  const Buffer* question_of_option = nullptr;  // u32 [options], each < questions
+  float scale = 1;
+  float temperature = 1;
+  Buffer* scores = nullptr;  // f32 [options]
+};
+
+// Softmax of each segment of a vector, maximum subtracted. segment_starts: u32 [segments + 1], ascending, last = values.
+struct SegmentSoftmaxArgs {
+  const Buffer* values = nullptr;  // f32 [count]
+  const Buffer* segment_starts = nullptr;
+  uint32_t segments = 0;
+  uint32_t count = 0;
+  Buffer* out = nullptr;  // f32 [count]
+};
+
+// Copies bytes between buffers; offsets and size are multiples of 4. Source and target are different buffers.
+struct CopyArgs {
+  const Buffer* source = nullptr;
+  uint64_t source_offset = 0;
+  Buffer* target = nullptr;
+  uint64_t target_offset = 0;
+  uint64_t bytes = 0;
+};
+
+}  // namespace chorus::compute
