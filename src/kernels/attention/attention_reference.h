@@ -33,7 +33,8 @@ struct AttentionReferenceInputs {
 };
 
 // One row and query head; `first_own` is the first row of its sequence.
-inline void reference_attention_row(const AttentionReferenceInputs& in, size_t row, size_t first_own, size_t head, AttentionReference& result) {
+inline void reference_attention_row(const AttentionReferenceInputs& in, size_t row, size_t first_own, size_t head,
+                                    AttentionReference& result) {
   const size_t dim = in.shape.head_dim, q_cols = in.shape.query_heads * dim, kv_cols = in.shape.kv_heads * dim;
   const size_t kv_at = head / (in.shape.query_heads / in.shape.kv_heads) * dim;
   const size_t keys = in.prefix_rows + row - first_own + 1;

@@ -43,10 +43,9 @@ inline void reference_norm_rope_head(const float* x, uint32_t head_dim, uint32_t
 
 // q_gate empty: no queries. q_magnitude and k_magnitude (may be null) receive the tolerance sizes of the results.
 inline QkNormRopeReference reference_qk_norm_rope(const compute::AttentionShape& shape, uint32_t rotary_dim, float epsilon, uint32_t rows,
-                                                  std::span<const float> q_gate, std::span<const float> kv,
-                                                  std::span<const float> q_weight, std::span<const float> k_weight,
-                                                  std::span<const float> cosine, std::span<const float> sine,
-                                                  std::vector<double>* q_magnitude = nullptr,
+                                                  std::span<const float> q_gate, std::span<const float> kv, std::span<const float> q_weight,
+                                                  std::span<const float> k_weight, std::span<const float> cosine,
+                                                  std::span<const float> sine, std::vector<double>* q_magnitude = nullptr,
                                                   std::vector<double>* k_magnitude = nullptr) {
   const size_t dim = shape.head_dim, half = rotary_dim / 2;
   const size_t q_cols = shape.query_heads * dim, kv_cols = shape.kv_heads * dim;
