@@ -10,6 +10,7 @@ inline constexpr uint64_t kTensorCountMax = 1u << 20;
 inline constexpr uint32_t kTensorRankMax = 8;
 inline constexpr uint64_t kJsonBytesMax = 64ull << 20;
 inline constexpr uint32_t kJsonDepthMax = 100;
+inline constexpr uint64_t kJsonValuesMax = 8u << 20;         // a tokenizer of 250,000 merges has about 1.3 million
 inline constexpr uint64_t kTokenizerBytesMax = 256ull << 20;
 inline constexpr uint64_t kHeadFileBytesMax = 1ull << 30;
 inline constexpr uint64_t kRequestBytesMax = 64ull << 20;
