@@ -1,0 +1,25 @@
+// The one place where the arguments of every operation are checked, before any backend looks at them.
+// Owns: the rules of compute/ops.h as code. Must not know: any backend. Pure; reads no buffer content.
+// A failure is one invalid_argument line: operation, argument, expected and found.
+#pragma once
+
+#include "base/result.h"
+#include "compute/ops.h"
+
+namespace chorus::compute {
+
+Status check(const EmbedArgs& args);
+Status check(const LinearArgs& args);
+Status check(const RmsNormArgs& args);
+Status check(const GatedRmsNormArgs& args);
+Status check(const SwigluArgs& args);
+Status check(const CausalConvArgs& args);
+Status check(const GatedDeltaArgs& args);
+Status check(const QkNormRopeArgs& args);
+Status check(const AttentionArgs& args);
+Status check(const GatherRowsArgs& args);
+Status check(const PointerScoresArgs& args);
+Status check(const SegmentSoftmaxArgs& args);
+Status check(const CopyArgs& args);
+
+}  // namespace chorus::compute
