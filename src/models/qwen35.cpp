@@ -68,7 +68,7 @@ class Binder {
     auto source = [&](uint32_t first, uint32_t count, std::span<float> out) { return read_stacked(parts, cols, first, count, out); };
     auto weight = backend_.create_weight(label, rows, cols, options_.dtype, source);
     if (!weight) return std::move(weight).error().with_context("while loading " + label);
-    report(static_cast<uint64_t>(rows) * cols * dtype_bytes(options_.dtype));
+    report((*weight)->bytes());
     return weight;
   }
 
@@ -134,15 +134,12 @@ std::vector<float> rotary_frequencies(const TextConfig& config) {
   return frequencies;
 }
 
-uint64_t matrix_bytes(const TextConfig& config, DType dtype) {
+// Rows that one pass may have under a workspace budget and the backend's binding limit; 0 when not even one fits.
+uint64_t pass_rows(const TextConfig& config, const compute::Backend& backend, uint64_t bytes_max, uint32_t rows_max) {
   const Widths w(config);
-  uint64_t elements = static_cast<uint64_t>(config.vocab_size) * w.hidden;
-  for (LayerType type : config.layer_types) {
-    elements += 3ull * w.hidden * w.feed_forward;
-    elements += type == LayerType::full_attention ? static_cast<uint64_t>(w.hidden) * (3ull * w.queries + 2ull * w.kv)
-                                                  : static_cast<uint64_t>(w.hidden) * (w.delta_in + w.delta_values);
-  }
-  return elements * dtype_bytes(dtype);
+  uint64_t rows = std::min<uint64_t>(rows_max, bytes_max / (4 * w.row_elements(config)));
+  rows = std::min<uint64_t>(rows, backend.info().binding_bytes_max / (4ull * w.wide));
+  return rows >= 64 ? rows - rows % 64 : rows;  // whole chunks of the delta rule
 }
 
 }  // namespace
@@ -174,28 +171,43 @@ Result<std::unique_ptr<Qwen35>> Qwen35::load(compute::Backend& backend, const Te
                                              const LoadOptions& options) {
   std::unique_ptr<Qwen35> model(new Qwen35(backend, config));
   model->inverse_frequencies_ = rotary_frequencies(config);
-  CHORUS_TRY(model->plan_rows(options));
+  model->rows_max_ = static_cast<uint32_t>(pass_rows(config, backend, options.workspace_bytes_max, options.rows_max));
+  if (model->rows_max_ == 0) {
+    return make_error(ErrorCode::out_of_memory, "workspace: one row needs " + std::to_string(4 * Widths(config).row_elements(config)) +
+                                                    " bytes, the budget is " + std::to_string(options.workspace_bytes_max));
+  }
   CHORUS_TRY(model->bind(weights, options));
   return model;
 }
 
-Status Qwen35::plan_rows(const LoadOptions& options) {
-  const Widths w(config_);
-  uint64_t rows = std::min<uint64_t>(options.rows_max, options.workspace_bytes_max / (4 * w.row_elements(config_)));
-  rows = std::min<uint64_t>(rows, backend_.info().binding_bytes_max / (4ull * w.wide));
-  if (rows >= 64) rows -= rows % 64;  // whole chunks of the delta rule
-  if (rows == 0) {
-    return make_error(ErrorCode::out_of_memory, "workspace: one row needs " + std::to_string(4 * w.row_elements(config_)) +
-                                                    " bytes, the budget is " + std::to_string(options.workspace_bytes_max));
+uint64_t Qwen35::weight_bytes(const TextConfig& config, const compute::Backend& backend, DType dtype) {
+  const Widths w(config);
+  uint64_t bytes = backend.weight_bytes(config.vocab_size, w.hidden, dtype);
+  for (LayerType type : config.layer_types) {
+    bytes += backend.weight_bytes(2 * w.feed_forward, w.hidden, dtype) + backend.weight_bytes(w.hidden, w.feed_forward, dtype);
+    if (type == LayerType::full_attention) {
+      bytes += backend.weight_bytes(2 * w.queries, w.hidden, dtype) + backend.weight_bytes(2 * w.kv, w.hidden, dtype) +
+               backend.weight_bytes(w.hidden, w.queries, dtype);
+    } else {
+      bytes += backend.weight_bytes(w.delta_in, w.hidden, dtype) + backend.weight_bytes(w.hidden, w.delta_values, dtype);
+    }
   }
-  rows_max_ = static_cast<uint32_t>(rows);
-  return {};
+  return bytes;
+}
+
+uint64_t Qwen35::workspace_bytes(const TextConfig& config, const compute::Backend& backend, uint64_t bytes_max, uint32_t rows_max) {
+  return pass_rows(config, backend, bytes_max, rows_max) * 4 * Widths(config).row_elements(config);
+}
+
+uint64_t Qwen35::largest_buffer_bytes(const TextConfig& config, uint32_t capacity) {
+  const Widths w(config);
+  return 4 * std::max<uint64_t>(static_cast<uint64_t>(capacity) * w.kv, static_cast<uint64_t>(w.delta_values) * config.linear_key_dim);
 }
 
 Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& options) {
   const TextConfig& c = config_;
   const Widths w(c);
-  Binder binder(backend_, weights, options, matrix_bytes(c, options.dtype));
+  Binder binder(backend_, weights, options, weight_bytes(c, backend_, options.dtype));
   CHORUS_ASSIGN(embedding_, binder.matrix("embed_tokens", {{"embed_tokens.weight", c.vocab_size}}, w.hidden));
   CHORUS_ASSIGN(final_norm_, binder.vector("norm.weight", w.hidden));
   if (options.language_head) {

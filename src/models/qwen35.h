@@ -72,7 +72,11 @@ class Qwen35 {
   Result<std::unique_ptr<SequenceState>> new_state(uint32_t capacity) const;
   // A private copy with room for `capacity` >= length tokens.
   Result<std::unique_ptr<SequenceState>> clone_state(const SequenceState& state, uint32_t capacity) const;
+  // For memory plans, without loading anything.
   static uint64_t state_bytes(const formats::TextConfig& config, uint32_t capacity);
+  static uint64_t weight_bytes(const formats::TextConfig& config, const compute::Backend& backend, DType dtype);
+  static uint64_t workspace_bytes(const formats::TextConfig& config, const compute::Backend& backend, uint64_t bytes_max, uint32_t rows_max);
+  static uint64_t largest_buffer_bytes(const formats::TextConfig& config, uint32_t capacity);
 
   // Reads `tokens` (any number; split into passes) into the state. With `outputs`, also returns the final-norm hidden rows of the
   // token indices listed there (ascending, relative to `tokens`): f32 [outputs.size(), hidden].
@@ -111,7 +115,6 @@ class Qwen35 {
 
   Qwen35(compute::Backend& backend, formats::TextConfig config) : backend_(backend), config_(std::move(config)) {}
   Status bind(const formats::WeightSource& weights, const LoadOptions& options);
-  Status plan_rows(const LoadOptions& options);
   Status ensure_workspace() const;
   Status begin_pass(Pass& pass) const;
   Result<BufferPtr> run_pass(Pass& pass) const;
