@@ -30,8 +30,8 @@ Result<BufferPtr> upload(compute::Backend& backend, std::span<const std::byte> d
 Status check_plan(const MemoryPlan& plan, const compute::Backend& backend, const EngineOptions& options) {
   log_to(options.log, LogLevel::info, plan.to_line());
   if (options.memory_bytes_max > 0 && plan.total() > options.memory_bytes_max) {
-    return make_error(ErrorCode::out_of_memory, "memory plan: needs " + mebibytes(plan.total()) + " (" + plan.to_line() + "), the budget is " +
-                                                    mebibytes(options.memory_bytes_max));
+    return make_error(ErrorCode::out_of_memory, "memory plan: needs " + mebibytes(plan.total()) + " (" + plan.to_line() +
+                                                    "), the budget is " + mebibytes(options.memory_bytes_max));
   }
   const uint64_t buffer_max = backend.info().buffer_bytes_max;
   if (buffer_max > 0 && plan.largest_buffer > buffer_max) {
@@ -54,8 +54,8 @@ Status check_branch(const BranchQuery& branch, size_t index) {
 }  // namespace
 
 std::string MemoryPlan::to_line() const {
-  return "memory: weights " + mebibytes(weights) + ", workspace " + mebibytes(workspace) + ", snapshot of " + std::to_string(snapshot_tokens) +
-         " tokens " + mebibytes(snapshot);
+  return "memory: weights " + mebibytes(weights) + ", workspace " + mebibytes(workspace) + ", snapshot of " +
+         std::to_string(snapshot_tokens) + " tokens " + mebibytes(snapshot);
 }
 
 MemoryPlan plan_memory(const formats::TextConfig& config, const compute::Backend& backend, const EngineOptions& options) {
@@ -82,8 +82,8 @@ std::vector<BranchPass> plan_branch_passes(std::span<const uint32_t> branch_toke
 Result<std::unique_ptr<DecisionEngine>> DecisionEngine::load(compute::Backend& backend, const formats::Checkpoint& checkpoint,
                                                              const EngineOptions& options) {
   if (!checkpoint.head) {
-    return make_error(ErrorCode::unsupported,
-                      "model " + checkpoint.path.string() + ": has no pointer head (head.pt or head.safetensors), so it cannot answer questions");
+    return make_error(ErrorCode::unsupported, "model " + checkpoint.path.string() +
+                                                  ": has no pointer head (head.pt or head.safetensors), so it cannot answer questions");
   }
   return load(backend, checkpoint.config, *checkpoint.weights, *checkpoint.head, checkpoint.metadata.temperature, options);
 }
@@ -187,7 +187,8 @@ Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const Bran
   CHORUS_ASSIGN(BufferPtr probabilities, floats(options));
 
   const View rows{&hidden, 0, row, width, width};
-  const MutableView option_view{option_hidden.get(), 0, options, width, width}, decide_view{decide_hidden.get(), 0, questions, width, width};
+  const MutableView option_view{option_hidden.get(), 0, options, width, width},
+      decide_view{decide_hidden.get(), 0, questions, width, width};
   const MutableView key_view{keys.get(), 0, options, head_dim_, head_dim_}, query_view{queries.get(), 0, questions, head_dim_, head_dim_};
   CHORUS_ASSIGN(auto batch, backend.begin_batch());
   CHORUS_TRY(batch->gather_rows({rows, option_index.get(), option_view}));
@@ -197,11 +198,15 @@ Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const Bran
   CHORUS_TRY(batch->pointer_scores({query_view, key_view, owner.get(), 1.0f / std::sqrt(static_cast<float>(head_dim_)),
                                     static_cast<float>(temperature_), logits.get()}));
   CHORUS_TRY(batch->segment_softmax({logits.get(), segments.get(), questions, options, probabilities.get()}));
+  // Logits and probabilities side by side, so that one readback fetches both.
+  CHORUS_ASSIGN(BufferPtr both, floats(2ull * options));
+  CHORUS_TRY(batch->copy({logits.get(), 0, both.get(), 0, 4ull * options}));
+  CHORUS_TRY(batch->copy({probabilities.get(), 0, both.get(), 4ull * options, 4ull * options}));
   CHORUS_TRY(batch->submit());
-
-  std::vector<float> host_logits(options), host_probabilities(options);
-  CHORUS_TRY(backend.read(*logits, 0, std::as_writable_bytes(std::span(host_logits))));
-  CHORUS_TRY(backend.read(*probabilities, 0, std::as_writable_bytes(std::span(host_probabilities))));
+  std::vector<float> host(2ull * options);
+  CHORUS_TRY(backend.read(*both, 0, std::as_writable_bytes(std::span(host))));
+  const float* host_logits = host.data();
+  const float* host_probabilities = host.data() + options;
   for (uint32_t q = 0; q < questions; ++q) {
     BranchScores scores;
     for (uint32_t o = segment_starts[q]; o < segment_starts[q + 1]; ++o) {

@@ -39,7 +39,8 @@ struct Widths {
   uint32_t mixed() const { return std::max(delta_values, queries); }
   // f32 elements of workspace per row; the last term covers the chunked delta rule's U, W and 64-wide score block.
   uint64_t row_elements(const TextConfig& c) const {
-    return 2ull * hidden + wide + inner() + mixed() + 2ull * kv + static_cast<uint64_t>(c.linear_value_heads) * (c.linear_key_dim + c.linear_value_dim + 64);
+    return 2ull * hidden + wide + inner() + mixed() + 2ull * kv +
+           static_cast<uint64_t>(c.linear_value_heads) * (c.linear_key_dim + c.linear_value_dim + 64);
   }
 };
 
@@ -165,11 +166,13 @@ struct Qwen35::Pass {
   View cosine, sine;
 };
 
+Qwen35::Qwen35(compute::Backend& backend, TextConfig config) : backend_(backend), config_(std::move(config)) {}
 Qwen35::~Qwen35() = default;
 
 Result<std::unique_ptr<Qwen35>> Qwen35::load(compute::Backend& backend, const TextConfig& config, const formats::WeightSource& weights,
                                              const LoadOptions& options) {
   std::unique_ptr<Qwen35> model(new Qwen35(backend, config));
+  model->epsilon_ = static_cast<float>(config.rms_epsilon);
   model->inverse_frequencies_ = rotary_frequencies(config);
   model->rows_max_ = static_cast<uint32_t>(pass_rows(config, backend, options.workspace_bytes_max, options.rows_max));
   if (model->rows_max_ == 0) {
@@ -247,8 +250,10 @@ Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& opt
       CHORUS_ASSIGN(d.norm, binder.vector(at + "norm.weight", c.linear_value_dim));
       CHORUS_ASSIGN(d.out_proj, binder.matrix(at + "out_proj", {{at + "out_proj.weight", w.hidden}}, w.delta_values));
     }
-    CHORUS_ASSIGN(layer.gate_up, binder.matrix(prefix + "mlp.gate_up", {{prefix + "mlp.gate_proj.weight", w.feed_forward},
-                                                                        {prefix + "mlp.up_proj.weight", w.feed_forward}}, w.hidden));
+    CHORUS_ASSIGN(
+        layer.gate_up,
+        binder.matrix(prefix + "mlp.gate_up",
+                      {{prefix + "mlp.gate_proj.weight", w.feed_forward}, {prefix + "mlp.up_proj.weight", w.feed_forward}}, w.hidden));
     CHORUS_ASSIGN(layer.down, binder.matrix(prefix + "mlp.down", {{prefix + "mlp.down_proj.weight", w.hidden}}, w.feed_forward));
   }
   return {};
@@ -302,8 +307,9 @@ uint64_t Qwen35::state_bytes(const TextConfig& config, uint32_t capacity) {
   const Widths w(config);
   uint64_t bytes = 0;
   for (LayerType type : config.layer_types) {
-    bytes += type == LayerType::full_attention ? 8ull * std::max(capacity, 1u) * w.kv
-                                               : 8ull * (3ull * w.conv_channels + static_cast<uint64_t>(w.delta_values) * config.linear_key_dim);
+    bytes += type == LayerType::full_attention
+                 ? 8ull * std::max(capacity, 1u) * w.kv
+                 : 8ull * (3ull * w.conv_channels + static_cast<uint64_t>(w.delta_values) * config.linear_key_dim);
   }
   return bytes;
 }
@@ -392,8 +398,8 @@ Status Qwen35::delta_mixer(Pass& pass, const DeltaLayer& layer, size_t index) co
   const MutableView projected = view(space.wide, pass.rows, w.delta_in);
   CHORUS_TRY(batch.linear({pass.normed, layer.in_proj.get(), nullptr, projected, LinearStore::overwrite}));
   const MutableView convolved = view(space.inner, pass.rows, w.conv_channels);
-  CHORUS_TRY(batch.causal_conv({columns(projected, 0, w.conv_channels), layer.conv_weight.get(), before.conv_history[current].get(), history_out,
-                                &pass.sequences, convolved}));
+  CHORUS_TRY(batch.causal_conv({columns(projected, 0, w.conv_channels), layer.conv_weight.get(), before.conv_history[current].get(),
+                                history_out, &pass.sequences, convolved}));
   const uint32_t z = w.conv_channels, b = z + w.delta_values, a = b + c.linear_value_heads;
   const MutableView mixed = view(space.mixed, pass.rows, w.delta_values);
   CHORUS_TRY(batch.gated_delta({{c.linear_key_heads, c.linear_value_heads, c.linear_key_dim, c.linear_value_dim},
@@ -406,12 +412,13 @@ Status Qwen35::delta_mixer(Pass& pass, const DeltaLayer& layer, size_t index) co
                                 state_out,
                                 &pass.sequences,
                                 mixed}));
-  CHORUS_TRY(batch.gated_rms_norm({mixed, columns(projected, z, w.delta_values), layer.norm.get(), c.linear_value_dim, c.rms_epsilon, mixed}));
+  CHORUS_TRY(batch.gated_rms_norm({mixed, columns(projected, z, w.delta_values), layer.norm.get(), c.linear_value_dim, epsilon_, mixed}));
   return batch.linear({mixed, layer.out_proj.get(), nullptr, pass.x, LinearStore::add});
 }
 
 // Projects keys and values (and queries unless keys_only) of the pass's rows; they go to the state being written, or to the workspace.
-Status Qwen35::project_attention(Pass& pass, const AttentionLayer& layer, size_t index, bool keys_only, compute::AttentionArgs& args) const {
+Status Qwen35::project_attention(Pass& pass, const AttentionLayer& layer, size_t index, bool keys_only,
+                                 compute::AttentionArgs& args) const {
   const TextConfig& c = config_;
   const Widths w(c);
   const Workspace& space = *workspace_;
@@ -430,7 +437,7 @@ Status Qwen35::project_attention(Pass& pass, const AttentionLayer& layer, size_t
   if (!keys_only) CHORUS_TRY(pass.batch->linear({pass.normed, layer.q_proj.get(), nullptr, q_gate, LinearStore::overwrite}));
   CHORUS_TRY(pass.batch->linear({pass.normed, layer.kv_proj.get(), nullptr, kv, LinearStore::overwrite}));
   const compute::AttentionShape shape{c.query_heads, c.kv_heads, c.head_dim};
-  CHORUS_TRY(pass.batch->qk_norm_rope({shape, c.rotary_dim, c.rms_epsilon, keys_only ? View{} : View(q_gate), kv, layer.q_norm.get(),
+  CHORUS_TRY(pass.batch->qk_norm_rope({shape, c.rotary_dim, epsilon_, keys_only ? View{} : View(q_gate), kv, layer.q_norm.get(),
                                        layer.k_norm.get(), pass.cosine, pass.sine, keys_only ? MutableView{} : queries, own_k, own_v}));
   args = {shape,
           1.0f / std::sqrt(static_cast<float>(c.head_dim)),
@@ -457,7 +464,7 @@ Status Qwen35::mlp(Pass& pass, const Layer& layer, const MutableView& x) const {
   const MutableView normed = view(workspace_->normed, x.rows, config_.hidden_size);
   const MutableView gate_up = view(workspace_->wide, x.rows, 2 * inner);
   const MutableView activated = view(workspace_->inner, x.rows, inner);
-  CHORUS_TRY(pass.batch->rms_norm({x, layer.post_norm.get(), config_.rms_epsilon, compute::NormWeight::one_plus, normed}));
+  CHORUS_TRY(pass.batch->rms_norm({x, layer.post_norm.get(), epsilon_, compute::NormWeight::one_plus, normed}));
   CHORUS_TRY(pass.batch->linear({normed, layer.gate_up.get(), nullptr, gate_up, LinearStore::overwrite}));
   CHORUS_TRY(pass.batch->swiglu({gate_up, activated}));
   return pass.batch->linear({activated, layer.down.get(), nullptr, x, LinearStore::add});
@@ -481,7 +488,7 @@ Result<BufferPtr> Qwen35::run_pass(Pass& pass) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const bool last = i + 1 == layers_.size();
-    CHORUS_TRY(batch.rms_norm({pass.x, layer.input_norm.get(), config_.rms_epsilon, compute::NormWeight::one_plus, pass.normed}));
+    CHORUS_TRY(batch.rms_norm({pass.x, layer.input_norm.get(), epsilon_, compute::NormWeight::one_plus, pass.normed}));
     if (last && output_count == 0) {
       CHORUS_TRY(last_layer_state_only(pass, layer, i));
       break;
@@ -497,8 +504,8 @@ Result<BufferPtr> Qwen35::run_pass(Pass& pass) const {
   }
   if (output_count > 0) {
     CHORUS_ASSIGN(hidden, backend_.create_buffer(4ull * output_count * config_.hidden_size, "hidden rows"));
-    CHORUS_TRY(batch.rms_norm({tail, final_norm_.get(), config_.rms_epsilon, compute::NormWeight::one_plus,
-                               view(hidden, output_count, config_.hidden_size)}));
+    CHORUS_TRY(batch.rms_norm(
+        {tail, final_norm_.get(), epsilon_, compute::NormWeight::one_plus, view(hidden, output_count, config_.hidden_size)}));
   }
   CHORUS_TRY(batch.submit());
   return hidden;
@@ -513,7 +520,9 @@ Result<BufferPtr> Qwen35::advance(SequenceState& state, std::span<const uint32_t
   BufferPtr all;
   if (!outputs.empty()) {
     CHORUS_CHECK(outputs.back() < tokens.size() && std::is_sorted(outputs.begin(), outputs.end()));
-    if (tokens.size() > rows_max_) CHORUS_ASSIGN(all, backend_.create_buffer(outputs.size() * row_bytes, "hidden rows"));
+    if (tokens.size() > rows_max_) {
+      CHORUS_ASSIGN(all, backend_.create_buffer(outputs.size() * row_bytes, "hidden rows"));
+    }
   }
   size_t next_output = 0;
   for (size_t done = 0; done < tokens.size();) {

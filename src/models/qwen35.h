@@ -24,8 +24,8 @@ using WeightPtr = std::shared_ptr<compute::Weight>;
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct LoadOptions {
-  DType dtype = DType::f32;     // of matrices; vectors are f32 always
-  bool language_head = false;   // also bind what `logits` needs
+  DType dtype = DType::f32;                     // of matrices; vectors are f32 always
+  bool language_head = false;                   // also bind what `logits` needs
   uint64_t workspace_bytes_max = 240ull << 20;  // bounds the rows of one pass
   uint32_t rows_max = 2048;                     // rows of one pass, at most
   LoadProgress progress;
@@ -58,8 +58,8 @@ struct PassInput {
 
 class Qwen35 {
  public:
-  static Result<std::unique_ptr<Qwen35>> load(compute::Backend& backend, const formats::TextConfig& config, const formats::WeightSource& weights,
-                                              const LoadOptions& options);
+  static Result<std::unique_ptr<Qwen35>> load(compute::Backend& backend, const formats::TextConfig& config,
+                                              const formats::WeightSource& weights, const LoadOptions& options);
 
   ~Qwen35();
 
@@ -75,7 +75,8 @@ class Qwen35 {
   // For memory plans, without loading anything.
   static uint64_t state_bytes(const formats::TextConfig& config, uint32_t capacity);
   static uint64_t weight_bytes(const formats::TextConfig& config, const compute::Backend& backend, DType dtype);
-  static uint64_t workspace_bytes(const formats::TextConfig& config, const compute::Backend& backend, uint64_t bytes_max, uint32_t rows_max);
+  static uint64_t workspace_bytes(const formats::TextConfig& config, const compute::Backend& backend, uint64_t bytes_max,
+                                  uint32_t rows_max);
   static uint64_t largest_buffer_bytes(const formats::TextConfig& config, uint32_t capacity);
 
   // Reads `tokens` (any number; split into passes) into the state. With `outputs`, also returns the final-norm hidden rows of the
@@ -113,7 +114,7 @@ class Qwen35 {
   struct Workspace;
   struct Pass;
 
-  Qwen35(compute::Backend& backend, formats::TextConfig config) : backend_(backend), config_(std::move(config)) {}
+  Qwen35(compute::Backend& backend, formats::TextConfig config);
   Status bind(const formats::WeightSource& weights, const LoadOptions& options);
   Status ensure_workspace() const;
   Status begin_pass(Pass& pass) const;
@@ -130,6 +131,7 @@ class Qwen35 {
   BufferPtr final_norm_;
   std::vector<Layer> layers_;
   std::vector<float> inverse_frequencies_;
+  float epsilon_ = 0;
   uint32_t rows_max_ = 1;
   mutable std::unique_ptr<Workspace> workspace_;  // made by the first pass
 };
