@@ -1,4 +1,4 @@
-# Third-party libraries. Each has one line of reason here; versions are those of Debian 12 unless pinned in third_party/.
+# Third-party libraries, each with one line of reason; third_party/LICENCES.md has versions and licences.
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)      # SHA-256 of files
 find_package(nlohmann_json REQUIRED)                  # SAX reader: order, duplicate keys and raw numbers are visible
@@ -18,24 +18,7 @@ add_library(chorus_hwy INTERFACE)
 target_link_libraries(chorus_hwy INTERFACE PkgConfig::HWY)
 
 if(CHORUS_WEBGPU)
-  add_library(chorus_dawn INTERFACE)
-  find_package(Dawn QUIET)
-  if(Dawn_FOUND)
-    target_link_libraries(chorus_dawn INTERFACE dawn::webgpu_dawn)
-    message(STATUS "Dawn: the system's")
-  else()
-    set(dawn_lib ${CHORUS_DAWN_PREFIX}/usr/lib/x86_64-linux-gnu)
-    if(NOT EXISTS ${dawn_lib}/libwebgpu_dawn.so)
-      message(FATAL_ERROR "Dawn not found: install it, run tools/fetch_dawn ${CHORUS_DAWN_PREFIX}, or configure with -DCHORUS_WEBGPU=OFF")
-    endif()
-    # The prefix brings its own C library: programs start through its loader and find its libraries by an old-style run path.
-    target_include_directories(chorus_dawn SYSTEM INTERFACE ${CHORUS_DAWN_PREFIX}/usr/include)
-    target_link_directories(chorus_dawn INTERFACE ${dawn_lib})
-    target_link_libraries(chorus_dawn INTERFACE webgpu_dawn)
-    target_link_options(chorus_dawn INTERFACE -Wl,--allow-shlib-undefined -Wl,--disable-new-dtags -Wl,-rpath,${dawn_lib}
-      -Wl,--dynamic-linker=${dawn_lib}/ld-linux-x86-64.so.2)
-    message(STATUS "Dawn: private prefix ${CHORUS_DAWN_PREFIX}")
-  endif()
+  include(cmake/dawn.cmake)
 endif()
 if(CHORUS_DEVELOPER_MODE)
   find_package(GTest REQUIRED)

@@ -1,4 +1,11 @@
+# Sanitizers cover every target of a build, so that no object is left uninstrumented. A finding ends the program.
 if(CHORUS_SANITIZE)
-  add_compile_options(-fsanitize=${CHORUS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  add_compile_options(-fsanitize=${CHORUS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O1)
   add_link_options(-fsanitize=${CHORUS_SANITIZE})
+endif()
+if(CHORUS_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "CHORUS_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
