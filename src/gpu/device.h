@@ -18,19 +18,27 @@
 
 namespace chorus::gpu {
 
+// One matrix shape of subgroup matrix instructions: C[m, n] += A[m, k] B[k, n].
+struct SubgroupMatrixShape {
+  std::string component;  // "f16", "f32", "u8", "i8": type of A and B
+  std::string result;     // "f16", "f32", "u32", "i32": type of C
+  uint32_t m = 0, n = 0, k = 0;
+};
+
 // What an adapter offers, read once. Limits are those the device was (or would be) created with.
 struct Capabilities {
-  std::string name;          // adapter name ("llvmpipe (LLVM 15.0.6, 256 bits)", "NVIDIA H200")
+  std::string name;  // adapter name ("llvmpipe (LLVM 15.0.6, 256 bits)", "NVIDIA H200")
   std::string vendor;
   std::string architecture;
-  std::string driver;        // driver description and version
-  std::string backend;       // "vulkan", "metal", "d3d12" ...
+  std::string driver;   // driver description and version
+  std::string backend;  // "vulkan", "metal", "d3d12" ...
   bool software = false;
   bool f16 = false;
   bool subgroups = false;
   bool subgroup_size_control = false;
   bool subgroup_matrix = false;
   bool timestamps = false;
+  std::vector<SubgroupMatrixShape> subgroup_matrix_shapes;  // empty without subgroup_matrix
   uint32_t subgroup_size_min = 0;
   uint32_t subgroup_size_max = 0;
   uint64_t storage_binding_bytes_max = 0;
@@ -52,18 +60,20 @@ enum class ToggleSet {
 enum class PowerPreference { any, low, high };
 
 struct DeviceOptions {
-  std::string adapter;        // part of the adapter's name, case-insensitive; empty: any
-  std::string backend;        // "vulkan", ...; empty: any
+  std::string adapter;  // part of the adapter's name, case-insensitive; empty: any
+  std::string backend;  // "vulkan", ...; empty: any
   PowerPreference power = PowerPreference::any;
   bool allow_software = false;
   ToggleSet toggles = ToggleSet::safe;
-  bool timestamps = false;    // per-dispatch GPU timestamps
+  bool timestamps = false;      // per-dispatch GPU timestamps
   std::string cache_directory;  // pipeline blobs; empty: no cache on disk
   // Test hooks: pretend the adapter has less than it has.
   bool hide_f16 = false;
   bool hide_subgroups = false;
-  uint64_t storage_binding_bytes_cap = 0;   // 0: no cap
+  uint64_t storage_binding_bytes_cap = 0;  // 0: no cap
   uint32_t workgroups_per_dimension_cap = 0;
+  uint64_t memory_bytes_cap = 0;        // creations past it fail with out_of_memory; 0: no cap
+  uint32_t wait_timeout_seconds = 600;  // a device that answers later than this counts as lost
 };
 
 // Every adapter that Dawn finds, without the Null backend.
@@ -111,6 +121,7 @@ struct Dispatch {
 
 struct DispatchTime {
   std::string kernel;  // "rms_norm/f32"
+  uint32_t calls = 0;
   double milliseconds = 0;
 };
 
@@ -121,7 +132,7 @@ class Device {
   virtual const Capabilities& capabilities() const = 0;
 
   virtual Result<std::shared_ptr<Storage>> create_storage(uint64_t bytes, std::string_view label) = 0;
-  // Queued in order with dispatches. Multiples of 4 bytes.
+  // Runs after everything submitted so far and before everything submitted later (also what is recorded already). Multiples of 4 bytes.
   virtual Status write(const std::shared_ptr<Storage>& storage, uint64_t offset, std::span<const std::byte> data) = 0;
   // Compiles the pipeline of a shader now (else it happens at its first dispatch). `access` lists the storage bindings.
   virtual Status warm(const ShaderSource& shader, std::span<const Access> access) = 0;
@@ -131,6 +142,8 @@ class Device {
                       uint64_t target_offset, uint64_t bytes) = 0;
   // Sends what was recorded. Does not wait.
   virtual Status submit() = 0;
+  // Forgets what was recorded since the last submit.
+  virtual void discard() = 0;
   // Submits, then waits without burning a core. Reports every error seen since the last call.
   virtual Status read(const std::shared_ptr<const Storage>& storage, uint64_t offset, std::span<std::byte> data) = 0;
   virtual Status wait_idle() = 0;

@@ -76,6 +76,17 @@ const gpu::ShaderSource* find_shader(std::string_view kernel, std::string_view v
 // All of them, for self-test and offline compilation.
 const std::vector<gpu::ShaderSource>& all_shaders();
 
+// A view as a storage binding and the element offset of its first element inside that binding.
+struct BoundView {
+  gpu::Binding binding;
+  uint32_t offset = 0;
+};
+// The whole buffer when it fits one binding, else an aligned window around the view. Errors: limit_exceeded when the view itself does
+// not fit, or when its elements cannot be counted with 32 bits.
+Result<BoundView> bind_view(const compute::View& view, gpu::Access access, const gpu::Capabilities& capabilities);
+// A whole buffer; limit_exceeded when it does not fit one binding.
+Result<gpu::Binding> bind_buffer(const compute::Buffer* buffer, gpu::Access access, const gpu::Capabilities& capabilities);
+
 template <typename Params>
 std::span<const std::byte> as_params(const Params& params) {
   static_assert(sizeof(Params) % 16 == 0 && sizeof(Params) <= 256, "pad Params to a multiple of 16 bytes");

@@ -1,0 +1,36 @@
+// The one table of operations: which variants exist and how each is recorded.
+// Until every kernel folder has landed, operations.cpp finds the folders that are there by their <op>_webgpu.h
+// (touch src/backends/webgpu/operations.cpp when a folder first appears).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/ops.h"
+#include "gpu/device.h"
+#include "kernels/common/webgpu_context.h"
+
+namespace chorus::backends {
+
+struct Operation {
+  std::string_view name;
+  std::vector<std::string> (*variants)(const gpu::Capabilities&);
+};
+const std::vector<Operation>& webgpu_operations();
+
+Status record(kernels::WebgpuContext& context, const compute::EmbedArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::LinearArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::RmsNormArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::GatedRmsNormArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::SwigluArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::CausalConvArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::GatedDeltaArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::QkNormRopeArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::AttentionArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::GatherRowsArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::PointerScoresArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs& args);
+
+}  // namespace chorus::backends
