@@ -1,0 +1,60 @@
+#include "runtime/backend_choice.h"
+
+#include <utility>
+
+#include "backends/cpu/cpu_backend.h"
+#ifdef CHORUS_WEBGPU
+#include "backends/webgpu/webgpu_backend.h"
+#endif
+
+namespace chorus::runtime {
+
+namespace {
+
+Result<std::unique_ptr<compute::Backend>> make_webgpu(const BackendRequest& request, bool allow_software) {
+#ifdef CHORUS_WEBGPU
+  gpu::DeviceOptions options;
+  options.adapter = request.adapter;
+  options.allow_software = allow_software;
+  options.power = gpu::PowerPreference::high;
+  options.toggles = request.fast_toggles ? gpu::ToggleSet::fast : gpu::ToggleSet::safe;
+  options.timestamps = request.profile_kernels;
+  options.cache_directory = request.pipeline_cache;
+  return backends::create_webgpu_backend(options, request.log);
+#else
+  (void)request;
+  (void)allow_software;
+  return make_error(ErrorCode::unsupported, "webgpu: this program was built without it (CHORUS_WEBGPU=OFF)");
+#endif
+}
+
+std::unique_ptr<compute::Backend> make_cpu(const BackendRequest& request) {
+  backends::CpuOptions options;
+  options.threads = request.cpu_threads;
+  return backends::create_cpu_backend(options);
+}
+
+}  // namespace
+
+Result<BackendChoice> choose_backend(const BackendRequest& request) {
+  BackendChoice choice;
+  if (request.device == DeviceRequest::cpu) {
+    choice.backend = make_cpu(request);
+    choice.reason = "cpu was asked for";
+    return choice;
+  }
+  const bool by_request = request.device == DeviceRequest::webgpu || !request.adapter.empty();
+  auto webgpu = make_webgpu(request, by_request);
+  if (webgpu.ok()) {
+    choice.backend = std::move(webgpu).value();
+    choice.reason = by_request ? "webgpu was asked for" : "a hardware WebGPU adapter was found";
+    if (choice.backend->info().software) choice.reason += "; the adapter is a software one, slower than the cpu backend";
+    return choice;
+  }
+  if (by_request) return std::move(webgpu).error();
+  choice.backend = make_cpu(request);
+  choice.reason = "no hardware WebGPU adapter (" + webgpu.error().to_line() + ")";
+  return choice;
+}
+
+}  // namespace chorus::runtime
