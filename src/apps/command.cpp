@@ -1,0 +1,133 @@
+#include "apps/command.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+namespace chorus::apps {
+
+int exit_code_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::invalid_input:
+    case ErrorCode::limit_exceeded:
+    case ErrorCode::not_found:
+    case ErrorCode::unsupported: return kExitInput;
+    case ErrorCode::out_of_memory:
+    case ErrorCode::device_lost: return kExitDevice;
+    case ErrorCode::io_failed:
+    case ErrorCode::internal: break;
+  }
+  return kExitInternal;
+}
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "chorus: %s\n", error.to_line().c_str());
+  return exit_code_of(error);
+}
+
+void add_device_flags(CLI::App& command, DeviceFlags& flags, bool with_dtype) {
+  command.add_option("--device", flags.device, "auto: a hardware WebGPU adapter, else the CPU")->check(CLI::IsMember({"auto", "webgpu", "cpu"}));
+  command.add_option("--adapter", flags.adapter, "Part of a WebGPU adapter's name (see `chorus devices`)");
+  if (with_dtype) {
+    command.add_option("--dtype", flags.dtype, "Type of the weights on the device")->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  }
+  command.add_option("--threads", flags.threads, "CPU threads (0: all)");
+  command.add_option("--pipeline-cache", flags.pipeline_cache, "Folder that keeps compiled GPU pipelines between runs");
+  command.add_flag("--safe", flags.safe, "Keep WebGPU validation and bounds checks on");
+  command.add_flag("-v,--verbose", flags.verbose, "Notes on standard error");
+}
+
+LogSink log_to_stderr(bool verbose) {
+  auto logger = std::make_shared<spdlog::logger>("chorus", std::make_shared<spdlog::sinks::stderr_sink_st>());
+  logger->set_pattern("chorus: %v");
+  logger->set_level(verbose ? spdlog::level::debug : spdlog::level::warn);
+  return [logger](LogLevel level, std::string_view line) {
+    const spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn};
+    logger->log(levels[static_cast<int>(level)], "{}", line);
+  };
+}
+
+Result<runtime::BackendChoice> choose_backend(const DeviceFlags& flags, bool profile_kernels) {
+  runtime::BackendRequest request;
+  request.device = flags.device == "cpu"      ? runtime::DeviceRequest::cpu
+                   : flags.device == "webgpu" ? runtime::DeviceRequest::webgpu
+                                              : runtime::DeviceRequest::automatic;
+  request.adapter = flags.adapter;
+  request.fast_toggles = !flags.safe;
+  request.profile_kernels = profile_kernels;
+  request.pipeline_cache = flags.pipeline_cache;
+  request.cpu_threads = flags.threads;
+  request.log = log_to_stderr(flags.verbose);
+  return runtime::choose_backend(request);
+}
+
+DType dtype_of(const DeviceFlags& flags) { return parse_dtype(flags.dtype).value_or(DType::f32); }
+
+ModelOptions model_options(const DeviceFlags& flags) {
+  ModelOptions options;
+  options.device = flags.device == "cpu"      ? DeviceChoice::cpu
+                   : flags.device == "webgpu" ? DeviceChoice::webgpu
+                                              : DeviceChoice::automatic;
+  options.adapter = flags.adapter;
+  options.dtype = flags.dtype == "f16" ? WeightType::f16 : flags.dtype == "bf16" ? WeightType::bf16 : WeightType::f32;
+  options.cpu_threads = flags.threads;
+  options.fast_toggles = !flags.safe;
+  options.pipeline_cache = flags.pipeline_cache;
+  options.progress = load_progress();
+  const LogSink sink = log_to_stderr(flags.verbose);
+  options.log = [sink](std::string_view line) { sink(LogLevel::info, line); };
+  return options;
+}
+
+std::function<void(uint64_t, uint64_t)> load_progress() {
+  if (!isatty(STDERR_FILENO)) return {};
+  const auto start = std::chrono::steady_clock::now();
+  return [start, shown = -1](uint64_t done, uint64_t total) mutable {
+    const int percent = total == 0 ? 100 : static_cast<int>(100 * done / total);
+    const bool short_so_far = std::chrono::steady_clock::now() - start < std::chrono::seconds(1);
+    if (percent == shown || (short_so_far && shown < 0)) return;
+    shown = percent;
+    std::fprintf(stderr, "\rloading weights: %3d %% of %.2f GiB%s", percent, static_cast<double>(total) / (1u << 30), percent == 100 ? "\n" : "");
+  };
+}
+
+Result<std::string> read_text(const std::string& path, uint64_t bytes_max) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) return make_error(ErrorCode::not_found, "cannot open " + path);
+  }
+  std::istream& stream = path == "-" ? std::cin : file;
+  std::string text;
+  char block[65536];
+  while (stream.read(block, sizeof block) || stream.gcount() > 0) {
+    text.append(block, static_cast<size_t>(stream.gcount()));
+    if (text.size() > bytes_max) {
+      return make_error(ErrorCode::limit_exceeded,
+                        (path == "-" ? std::string("standard input") : path) + ": more than " + std::to_string(bytes_max) + " bytes");
+    }
+  }
+  if (stream.bad()) return make_error(ErrorCode::io_failed, "cannot read " + path);
+  return text;
+}
+
+Summary summarize(std::vector<double> values) {
+  Summary summary;
+  if (values.empty()) return summary;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  summary.median = values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+  summary.low = values.front();
+  summary.high = values.back();
+  summary.count = values.size();
+  return summary;
+}
+
+}  // namespace chorus::apps
