@@ -1,0 +1,105 @@
+// `chorus verify`: a model against its reference outputs.
+#include <cstdio>
+
+#include "apps/command.h"
+#include "verify/verify.h"
+
+namespace chorus::apps {
+
+namespace {
+
+struct VerifyFlags {
+  DeviceFlags device;
+  std::string model, base, golden;
+  bool json = false;
+};
+
+struct Verified {
+  verify::Report report;
+  compute::BackendInfo device;
+  std::vector<compute::Fallback> fallbacks;
+};
+
+Result<Verified> verify_checkpoint(const VerifyFlags& flags) {
+  std::filesystem::path golden = flags.golden;
+  if (golden.empty()) {
+    CHORUS_ASSIGN(golden, verify::find_golden(flags.model));
+  }
+  formats::OpenOptions open;
+  if (!flags.base.empty()) open.base = flags.base;
+  CHORUS_ASSIGN(const formats::Checkpoint checkpoint, formats::open_checkpoint(flags.model, open));
+  CHORUS_ASSIGN(const runtime::BackendChoice choice, choose_backend(flags.device));
+  Verified result;
+  CHORUS_ASSIGN(result.report, verify::verify_model(*choice.backend, checkpoint, golden, dtype_of(flags.device)));
+  result.device = choice.backend->info();
+  result.fallbacks = choice.backend->fallbacks();
+  return result;
+}
+
+void print_text(const Verified& result, const std::string& dtype) {
+  std::printf("%s on %s%s, %s weights\n", result.device.kind.c_str(), result.device.device.c_str(),
+              result.device.software ? " (software adapter)" : "", dtype.c_str());
+  for (const verify::Line& line : result.report.lines) {
+    std::printf("%-12s logits %.2e  probabilities %.2e  token mismatches %u", line.name.c_str(), line.logit_error, line.probability_error,
+                line.token_mismatches);
+    if (line.hidden_error > 0) std::printf("  hidden %.2e", line.hidden_error);
+    if (line.rounding_edges > 0) std::printf("  rounding edges %u", line.rounding_edges);
+    std::printf("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
+  }
+  for (const compute::Fallback& fallback : result.fallbacks) std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+  size_t failed = 0;
+  for (const verify::Line& line : result.report.lines) failed += line.pass ? 0 : 1;
+  std::printf("verdict: %s (%zu of %zu inside the tolerances)\n", failed == 0 ? "ok" : "FAILED", result.report.lines.size() - failed,
+              result.report.lines.size());
+}
+
+void print_json(const Verified& result, const std::string& dtype) {
+  using formats::JsonValue;
+  JsonValue body = JsonValue::object(), lines = JsonValue::array(), fallbacks = JsonValue::array();
+  for (const verify::Line& line : result.report.lines) {
+    JsonValue item = JsonValue::object();
+    item.set("name", JsonValue::string(line.name));
+    item.set("logit_error", JsonValue::floating(line.logit_error));
+    item.set("probability_error", JsonValue::floating(line.probability_error));
+    item.set("hidden_error", JsonValue::floating(line.hidden_error));
+    item.set("token_mismatches", JsonValue::integer(line.token_mismatches));
+    item.set("rounding_edges", JsonValue::integer(line.rounding_edges));
+    item.set("pass", JsonValue::boolean(line.pass));
+    item.set("detail", JsonValue::string(line.detail));
+    lines.push_back(std::move(item));
+  }
+  for (const compute::Fallback& fallback : result.fallbacks) fallbacks.push_back(JsonValue::string(fallback.operation + ": " + fallback.reason));
+  body.set("backend", JsonValue::string(result.device.kind));
+  body.set("device", JsonValue::string(result.device.device));
+  body.set("dtype", JsonValue::string(dtype));
+  body.set("lines", std::move(lines));
+  body.set("fallbacks", std::move(fallbacks));
+  body.set("pass", JsonValue::boolean(result.report.pass()));
+  std::printf("%s\n", formats::json_dumps(body).c_str());
+}
+
+int run_verify(const VerifyFlags& flags) {
+  auto result = verify_checkpoint(flags);
+  if (!result) return fail(result.error());
+  if (flags.json) {
+    print_json(*result, flags.device.dtype);
+  } else {
+    print_text(*result, flags.device.dtype);
+  }
+  return result->report.pass() ? kExitOk : kExitVerdict;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& app) {
+  auto flags = std::make_shared<VerifyFlags>();
+  CLI::App* command = app.add_subcommand("verify", "Run a model against its reference outputs");
+  command->add_option("model", flags->model, "Checkpoint folder or packed file")->required();
+  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
+  command->add_option("--golden", flags->golden, "golden.safetensors or *.golden.jsonl (default: the one that lies with the model)");
+  command->add_flag("--json", flags->json, "Print JSON");
+  add_device_flags(*command, flags->device);
+  return {command, [flags] { return run_verify(*flags); }};
+}
+
+}  // namespace chorus::apps
