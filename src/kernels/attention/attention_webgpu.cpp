@@ -23,8 +23,8 @@ struct MergeParams {
 static_assert(sizeof(MergeParams) == 64);
 
 constexpr uint32_t kHeadDimMax = 256;
-constexpr uint32_t kSinglePartKeys = 512;             // own sequences up to here have one part
-constexpr uint64_t kScratchBytesMax = 64ull << 20;    // of the partial sums of one slice, for prefix and own parts each
+constexpr uint32_t kSinglePartKeys = 512;           // own sequences up to here have one part
+constexpr uint64_t kScratchBytesMax = 64ull << 20;  // of the partial sums of one slice, for prefix and own parts each
 constexpr uint32_t kMergeThreads = 256;
 
 struct Tile {
@@ -53,12 +53,13 @@ bool can_use_quads(const compute::AttentionArgs& args) {
 
 Status check_shape(const compute::AttentionArgs& args) {
   if (args.shape.head_dim % 4 != 0 || args.shape.head_dim > kHeadDimMax) {
-    return make_error(ErrorCode::unsupported, "attention: expected a head dim that is a multiple of 4 up to 256, found " +
-                                                  std::to_string(args.shape.head_dim));
+    return make_error(ErrorCode::unsupported,
+                      "attention: expected a head dim that is a multiple of 4 up to 256, found " + std::to_string(args.shape.head_dim));
   }
-  return require_other_buffer("attention", args.out,
-                              {args.q.buffer, args.q_gate.buffer, args.own_k.buffer, args.own_v.buffer,
-                               args.prefix_k.rows > 0 ? args.prefix_k.buffer : nullptr, args.prefix_v.rows > 0 ? args.prefix_v.buffer : nullptr});
+  return require_other_buffer(
+      "attention", args.out,
+      {args.q.buffer, args.q_gate.buffer, args.own_k.buffer, args.own_v.buffer, args.prefix_k.rows > 0 ? args.prefix_k.buffer : nullptr,
+       args.prefix_v.rows > 0 ? args.prefix_v.buffer : nullptr});
 }
 
 // Builds the steps of a plan, slice by slice.
@@ -71,7 +72,8 @@ class Planner {
     CHORUS_TRY(check_shape(args_));
     if (!can_use_quads(args_)) {
       if (!variant_.empty() && variant_ != kBase.name) {
-        return make_error(ErrorCode::unsupported, "attention: variant " + variant_ + " needs rows that start at multiples of four elements");
+        return make_error(ErrorCode::unsupported,
+                          "attention: variant " + variant_ + " needs rows that start at multiples of four elements");
       }
       variant_ = kBase.name;
     }
@@ -107,7 +109,8 @@ class Planner {
     const uint64_t most = std::min<uint64_t>(slices.front().count, needs_merge_ ? budget / (row_bytes * parts) : UINT32_MAX);
     if (most == 0) {
       return make_error(ErrorCode::limit_exceeded, "attention: the " + std::to_string(parts) + " partial sums of one row need " +
-                                                       std::to_string(row_bytes * parts) + " bytes, the scratch holds " + std::to_string(budget));
+                                                       std::to_string(row_bytes * parts) + " bytes, the scratch holds " +
+                                                       std::to_string(budget));
     }
     slices.clear();
     for (uint64_t first = 0; first < args_.q.rows; first += most) {
@@ -298,7 +301,9 @@ Result<Scratch> acquire_scratch(WebgpuContext& context, const AttentionPlan& pla
   return scratch;
 }
 
-float exponent_scale(const compute::AttentionArgs& args) { return static_cast<float>(static_cast<double>(args.scale) * 1.4426950408889634); }
+float exponent_scale(const compute::AttentionArgs& args) {
+  return static_cast<float>(static_cast<double>(args.scale) * 1.4426950408889634);
+}
 
 Status record_tiles(WebgpuContext& context, const compute::AttentionArgs& args, const AttentionPlan&, const AttentionStep& step,
                     const Scratch& scratch) {
@@ -348,8 +353,8 @@ Status record_tiles(WebgpuContext& context, const compute::AttentionArgs& args, 
   } else {
     bindings.insert(bindings.end(), {scratch.own_partial, scratch.own_stats});
   }
-  return context.device.dispatch({step.shader, std::move(bindings), as_params(params),
-                                  gpu::fold_grid(step.workgroups, capabilities.workgroups_per_dimension_max)});
+  return context.device.dispatch(
+      {step.shader, std::move(bindings), as_params(params), gpu::fold_grid(step.workgroups, capabilities.workgroups_per_dimension_max)});
 }
 
 gpu::Binding readable(gpu::Binding binding) {

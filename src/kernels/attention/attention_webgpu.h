@@ -32,9 +32,9 @@ struct AttentionStep {
 struct AttentionPlan {
   std::vector<AttentionStep> steps;
   uint32_t prefix_parts = 0;
-  uint32_t own_parts = 1;        // most of any sequence
-  uint32_t slice_rows = 0;       // of the biggest slice
-  uint64_t prefix_slots = 0;     // (part, row, query head) slots of scratch
+  uint32_t own_parts = 1;     // most of any sequence
+  uint32_t slice_rows = 0;    // of the biggest slice
+  uint64_t prefix_slots = 0;  // (part, row, query head) slots of scratch
   uint64_t own_slots = 0;
 };
 
