@@ -8,9 +8,9 @@ debian_archive_address() {
     awk '$NF == "main" && $1 ~ /\/debian(\/|$)/ { sub(/\/$/, "", $1); print $1; exit }'
 }
 
-# debian_read_suite SUITE WORK_FOLDER [only|keep] [ARCHITECTURES]: fetches the signed package list of SUITE into WORK_FOLDER and sets the array
-# `debian_suite_options`, with which apt-get and apt-cache see only that suite; with `keep` they see the system's own sources as well.
-# The caller deletes WORK_FOLDER.
+# debian_read_suite SUITE WORK_FOLDER [only|keep [ARCHITECTURES [OPTION...]]]: fetches the signed package list of SUITE into WORK_FOLDER and sets
+# the array `debian_suite_options`, with which apt-get and apt-cache see only that suite; with `keep` they see the system's own sources as well.
+# Further apt options are added to it. The caller deletes WORK_FOLDER.
 debian_read_suite() {
   local suite=$1 work=$2 keep=${3:-only} architectures=${4:-$(dpkg --print-architecture)} address
   address=$(debian_archive_address) || address=
@@ -30,7 +30,7 @@ debian_read_suite() {
   fi
   echo "deb [arch=$architectures target=Packages signed-by=$keyring] $address $suite main" >"$work/parts/chorus-$suite.list"
   debian_suite_options=(-q -o Dir::Etc::sourcelist=- -o "Dir::Etc::sourceparts=$work/parts" -o "Dir::State::Lists=$work/lists"
-    -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3)
+    -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 "${@:5}")
   if ! apt-get "${debian_suite_options[@]}" update >"$work/update.log" 2>&1; then
     cat "$work/update.log" >&2
     echo "the package list of suite $suite could not be read" >&2
