@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Runs the tests (docs/testing.md). Installs what is missing first (Debian 12 or newer; as root or through sudo).
+#   ./test.sh             every stage
+#   ./test.sh STAGE...    only these: static asan tsan unit shaders webgpu verify fuzz
+# Environment: CHORUS_NO_INSTALL=1 installs nothing. CHORUS_FUZZ_SECONDS: per fuzz target (60 with CI=true, else 10).
+# Every step says what it ran. A missing program, adapter, fixture or model is a failure, as is a test that skips itself.
+# The last line is `N passed, N failed`.
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+
+all_stages=(static asan tsan unit shaders webgpu verify fuzz)
+[ $# -gt 0 ] || set -- "${all_stages[@]}"
+for stage in "$@"; do
+  [[ " ${all_stages[*]} " == *" $stage "* ]] || { echo "test.sh: unknown stage $stage (known: ${all_stages[*]})" >&2; exit 2; }
+done
+wants() { [[ " ${stages[*]} " == *" $1 "* ]]; }
+stages=("$@")
+
+fuzz_seconds=${CHORUS_FUZZ_SECONDS:-$([ "${CI:-}" = true ] && echo 60 || echo 10)}
+export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1
+started=$SECONDS
+passed=0
+failed=0
+failures=()
+logs=build/test-logs
+mkdir -p "$logs"
+
+# The sanitizers of older compilers do not know the address layout of newer kernels; without randomisation it does not matter.
+fixed_layout=()
+if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_layout=(setarch "$(uname -m)" -R); fi
+
+note_failure() { # NAME LOG
+  failures+=("$1")
+  echo "FAILED  $1 (whole output: $2)"
+  tail -n 40 "$2" | sed 's/^/    /'
+}
+
+# step NAME COMMAND...: one pass or failure.
+step() {
+  local name=$1 log begin=$SECONDS
+  shift
+  log="$logs/$(echo "$name" | tr -c 'A-Za-z0-9\n' '-').log"
+  if timeout --kill-after=10 1500 "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    echo "passed  $name ($((SECONDS - begin)) s)"
+  else
+    failed=$((failed + 1))
+    note_failure "$name" "$log"
+    return 1
+  fi
+}
+
+# tests NAME PROGRAM [ARGUMENT...]: counts GoogleTest's tests. No test, a skipped test and an abnormal end are failures.
+tests() {
+  local name=$1 log begin=$SECONDS status good bad skipped
+  shift
+  log="$logs/$(echo "$name" | tr -c 'A-Za-z0-9\n' '-').log"
+  timeout --kill-after=10 1500 "$@" >"$log" 2>&1
+  status=$?
+  good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\?\..*/\1/p' "$log" | tail -n 1)
+  bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) tests\?, listed below:.*/\1/p' "$log" | tail -n 1)
+  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\?, listed below:.*/\1/p' "$log" | tail -n 1)
+  good=${good:-0}
+  bad=$((${bad:-0} + ${skipped:-0}))
+  if [ "$bad" = 0 ] && { [ "$status" != 0 ] || [ "$good" = 0 ]; }; then bad=1; fi
+  passed=$((passed + good))
+  failed=$((failed + bad))
+  if [ "$bad" = 0 ]; then
+    echo "passed  $name: $good tests ($((SECONDS - begin)) s)"
+  else
+    note_failure "$name" "$log"
+    return 1
+  fi
+}
+
+declare -A built=()
+# build PRESET TARGET...: configures and builds once per set of targets.
+build() {
+  local preset=$1
+  [ -z "${built[$*]:-}" ] || return 0
+  if ! step "build $*" sh -c 'cmake --preset "$1" && shift 1 && preset=$1 && shift 1 && cmake --build --preset "$preset" --target "$@"' sh "$preset" "$@"; then
+    return 1
+  fi
+  built[$*]=yes
+}
+
+check_format() {
+  local tool=clang-format
+  command -v clang-format-14 >/dev/null && tool=clang-format-14
+  git ls-files -z --cached --others --exclude-standard -- 'src/*.h' 'src/*.cpp' 'include/*.h' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' |
+    xargs -0 "$tool" --dry-run -Werror
+}
+
+# tint of the pinned Dawn runs through the loader of the prefix; on a system with Dawn it is the system's.
+compile_shaders() {
+  local tint=(tint) libraries text count=0 bad=0
+  if [ -x build/dawn-tools/usr/bin/tint ]; then
+    libraries=$(dirname "$(ls build/dawn/usr/lib/*/libwebgpu_dawn.so | head -n 1)")
+    tint=("$(ls "$libraries"/ld-linux-*.so.* | head -n 1)" --library-path "$libraries" build/dawn-tools/usr/bin/tint)
+  fi
+  for text in build/dev/wgsl/*.wgsl; do
+    count=$((count + 1))
+    if ! "${tint[@]}" --format spirv -o build/dev/wgsl/module.spv "$text"; then
+      echo "does not compile: $text"
+      bad=$((bad + 1))
+    fi
+  done
+  echo "$count shader texts, $bad do not compile"
+  [ "$count" -gt 1 ] && [ "$bad" = 0 ]
+}
+
+# fuzz_one TARGET: a run from its seeds; new finds go into a scratch corpus.
+fuzz_one() {
+  local target=$1 seeds="fuzz/corpus/${1%_fuzz}" scratch="build/asan/corpus/$1"
+  [ -n "$(ls "$seeds" 2>/dev/null)" ] || { echo "no seeds in $seeds"; return 1; }
+  mkdir -p "$scratch"
+  "${fixed_layout[@]}" "build/asan/fuzz/$target" -max_total_time="$fuzz_seconds" -timeout=20 -rss_limit_mb=2048 -max_len=262144 -print_final_stats=1 \
+    -artifact_prefix="$logs/" "$scratch" "$seeds"
+}
+
+declare -A driver=()
+find_adapters() {
+  driver[lavapipe]=$(ls /usr/share/vulkan/icd.d/lvp_icd*.json 2>/dev/null | head -n 1)
+  driver[swiftshader]=$PWD/build/swiftshader/vk_swiftshader_icd.json
+}
+# on ADAPTER COMMAND...: runs it with only that software adapter visible.
+on() {
+  local icd=${driver[$1]:-}
+  [ -f "$icd" ] || { echo "no Vulkan driver file for $1: '$icd'" >&2; return 1; }
+  shift
+  VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd "$@"
+}
