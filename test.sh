@@ -23,6 +23,8 @@ passed=0
 failed=0
 failures=()
 logs=build/test-logs
+# Suites of what runs on several threads; everything else has no thread to race with.
+thread_tests='ThreadPool*:CpuBackend*:*Thread*:*Parallel*'
 mkdir -p "$logs"
 
 # The sanitizers of older compilers do not know the address layout of newer kernels; without randomisation it does not matter.
@@ -35,12 +37,18 @@ note_failure() { # NAME LOG
   tail -n 40 "$2" | sed 's/^/    /'
 }
 
+# Programs get a time limit; functions of this script limit what they run.
+limited() {
+  if [ "$(type -t "$1")" = function ]; then "$@"; else timeout --kill-after=10 1500 "$@"; fi
+}
+log_of() { echo "$logs/$(echo "$1" | tr -c 'A-Za-z0-9\n' '-').log"; }
+
 # step NAME COMMAND...: one pass or failure.
 step() {
   local name=$1 log begin=$SECONDS
+  log=$(log_of "$1")
   shift
-  log="$logs/$(echo "$name" | tr -c 'A-Za-z0-9\n' '-').log"
-  if timeout --kill-after=10 1500 "$@" >"$log" 2>&1; then
+  if limited "$@" >"$log" 2>&1; then
     passed=$((passed + 1))
     echo "passed  $name ($((SECONDS - begin)) s)"
   else
@@ -50,18 +58,22 @@ step() {
   fi
 }
 
+# The number in GoogleTest's closing line that starts with `[  WORD  ]`, or 0.
+count_in() { # WORD LOG
+  local found
+  found=$(sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$2" | tail -n 1)
+  echo "${found:-0}"
+}
+
 # tests NAME PROGRAM [ARGUMENT...]: counts GoogleTest's tests. No test, a skipped test and an abnormal end are failures.
 tests() {
-  local name=$1 log begin=$SECONDS status good bad skipped
+  local name=$1 log begin=$SECONDS status good bad
+  log=$(log_of "$1")
   shift
-  log="$logs/$(echo "$name" | tr -c 'A-Za-z0-9\n' '-').log"
-  timeout --kill-after=10 1500 "$@" >"$log" 2>&1
+  limited "$@" >"$log" 2>&1
   status=$?
-  good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\?\..*/\1/p' "$log" | tail -n 1)
-  bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) tests\?, listed below:.*/\1/p' "$log" | tail -n 1)
-  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\?, listed below:.*/\1/p' "$log" | tail -n 1)
-  good=${good:-0}
-  bad=$((${bad:-0} + ${skipped:-0}))
+  good=$(count_in PASSED "$log")
+  bad=$(($(count_in FAILED "$log") + $(count_in SKIPPED "$log")))
   if [ "$bad" = 0 ] && { [ "$status" != 0 ] || [ "$good" = 0 ]; }; then bad=1; fi
   passed=$((passed + good))
   failed=$((failed + bad))
@@ -74,14 +86,13 @@ tests() {
 }
 
 declare -A built=()
-# build PRESET TARGET...: configures and builds once per set of targets.
+# build PRESET TARGET...: once per preset and set of targets.
 build() {
   local preset=$1
-  [ -z "${built[$*]:-}" ] || return 0
-  if ! step "build $*" sh -c 'cmake --preset "$1" && shift 1 && preset=$1 && shift 1 && cmake --build --preset "$preset" --target "$@"' sh "$preset" "$@"; then
-    return 1
-  fi
-  built[$*]=yes
+  [ -z "${built[$*]:-}" ] || return "${built[$*]}"
+  step "configure $preset" cmake --preset "$preset" && step "build $*" cmake --build --preset "$preset" --target "${@:2}"
+  built[$*]=$?
+  return "${built[$*]}"
 }
 
 check_format() {
@@ -114,7 +125,7 @@ fuzz_one() {
   local target=$1 seeds="fuzz/corpus/${1%_fuzz}" scratch="build/asan/corpus/$1"
   [ -n "$(ls "$seeds" 2>/dev/null)" ] || { echo "no seeds in $seeds"; return 1; }
   mkdir -p "$scratch"
-  "${fixed_layout[@]}" "build/asan/fuzz/$target" -max_total_time="$fuzz_seconds" -timeout=20 -rss_limit_mb=2048 -max_len=262144 -print_final_stats=1 \
+  limited "${fixed_layout[@]}" "build/asan/fuzz/$target" -max_total_time="$fuzz_seconds" -timeout=20 -rss_limit_mb=2048 -max_len=262144 -print_final_stats=1 \
     -artifact_prefix="$logs/" "$scratch" "$seeds"
 }
 
@@ -128,5 +139,90 @@ on() {
   local icd=${driver[$1]:-}
   [ -f "$icd" ] || { echo "no Vulkan driver file for $1: '$icd'" >&2; return 1; }
   shift
-  VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd "$@"
+  VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd limited "$@"
 }
+
+# --- stages ---
+
+stage_static() {
+  step "no machine paths or registry addresses" tools/check_text
+  step "include directions" tools/check_layers
+  cat "$(log_of "include directions")"
+  step "formatting" check_format
+}
+
+stage_asan() {
+  build asan chorus_tests chorus chorus_fuzz_targets || return 0
+  tests "unit tests, ASan and UBSan" "${fixed_layout[@]}" build/asan/tests/chorus_tests
+  step "program on hostile input, ASan and UBSan" python3 tests/command_line.py build/asan/chorus
+}
+
+stage_tsan() {
+  build tsan chorus_tests || return 0
+  tests "threads, TSan" "${fixed_layout[@]}" build/tsan/tests/chorus_tests --gtest_filter="$thread_tests"
+}
+
+build_dev() { build dev chorus chorus_tests chorus_webgpu_tests chorus_benchmarks; }
+
+stage_unit() {
+  build_dev || return 0
+  tests "unit tests" build/dev/tests/chorus_tests
+}
+
+stage_shaders() {
+  build_dev || return 0
+  step "shader variants to SPIR-V" compile_shaders
+}
+
+stage_webgpu() {
+  build_dev || return 0
+  local adapter
+  for adapter in lavapipe swiftshader; do
+    tests "webgpu tests on $adapter" on "$adapter" build/dev/tests/chorus_webgpu_tests
+    step "self-test on $adapter" on "$adapter" build/dev/chorus devices --self-test
+  done
+}
+
+stage_verify() {
+  build_dev || return 0
+  local program=build/dev/chorus fixture=tests/data/qwen3_5_text adapter dtype
+  local mini=(models/kev-mini --base models/kev-mini-base --golden tests/data/kev-mini.golden.jsonl)
+  for dtype in f32 f16 bf16; do
+    step "kev-mini on cpu, $dtype" "$program" verify "${mini[@]}" --device cpu --dtype "$dtype"
+  done
+  step "fixture on cpu" "$program" verify "$fixture" --device cpu
+  for adapter in lavapipe swiftshader; do
+    for dtype in f32 f16 bf16; do
+      step "kev-mini on $adapter, $dtype" on "$adapter" "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
+    done
+    step "fixture on $adapter" on "$adapter" "$program" verify "$fixture" --device webgpu
+  done
+}
+
+stage_fuzz() {
+  build asan chorus_tests chorus chorus_fuzz_targets || return 0
+  local source
+  for source in fuzz/*_fuzz.cpp; do
+    [ -f "$source" ] || { step "fuzz targets exist" false; return 0; }
+    source=$(basename "$source" .cpp)
+    step "fuzz $source, $fuzz_seconds s" fuzz_one "$source"
+  done
+}
+
+if [ -z "${CHORUS_NO_INSTALL:-}" ]; then step "prerequisites" tools/install_prerequisites; fi
+if wants unit || wants shaders || wants webgpu || wants verify; then step "Dawn" tools/fetch_dawn; fi
+if wants shaders; then step "shader compiler" tools/fetch_dawn --tools; fi
+if wants webgpu || wants verify; then step "SwiftShader" tools/fetch_swiftshader; fi
+find_adapters
+for stage in "${all_stages[@]}"; do
+  if wants "$stage"; then
+    echo "--- $stage"
+    "stage_$stage"
+  fi
+done
+
+echo
+for name in "${failures[@]}"; do echo "failed: $name"; done
+echo "$(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" != 0 ]

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Runs the program on hostile files and requests: each must end with one clear line on standard error, nothing on standard output, and a
+documented exit code; no crash, no sanitizer report, no half-written file. Also the opposite: that the unchanged files work.
+
+usage: tests/command_line.py PROGRAM          (a sanitizer build finds the most)
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BASE, KEV = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini"
+USAGE, INPUT = 2, 3
+REQUEST = {"state": "Rain fell all day.", "questions": {"q": {"type": "noul", "instructions": "Did it rain?"}}}
+
+
+class Suite:
+    def __init__(self, program):
+        self.program, self.passed, self.failed = program, 0, 0
+
+    def run(self, arguments, text=b""):
+        return subprocess.run([self.program, *map(str, arguments)], input=text, capture_output=True, timeout=300)
+
+    def note(self, name, problem, done):
+        if problem is None:
+            self.passed += 1
+            return
+        self.failed += 1
+        print(f"FAILED {name}: {problem} (exit {done.returncode})\n  stdout: {done.stdout[:300]!r}\n  stderr: {done.stderr[-1500:].decode(errors='replace')}")
+
+    def refused(self, name, arguments, codes=(INPUT,), text=b"", says=(), missing_file=None):
+        """The command must fail with one of `codes` and one line that contains every string of `says`."""
+        done = self.run(arguments, text)
+        error = done.stderr.decode(errors="replace")
+        problem = None
+        if done.returncode not in codes:
+            problem = f"expected exit {codes}"
+        elif "Sanitizer" in error or "runtime error" in error:
+            problem = "a sanitizer report"
+        elif done.stdout:
+            problem = "output in spite of the error"
+        elif USAGE not in codes and (error.count("\n") != 1 or not error.startswith("chorus: ")):
+            problem = "expected exactly one line that starts with `chorus: `"
+        elif any(part not in error for part in says):
+            problem = f"expected the line to contain {says}"
+        elif missing_file is not None and (missing_file.exists() or list(missing_file.parent.glob(missing_file.name + "*"))):
+            problem = f"{missing_file.name} or a part of it was left behind"
+        else:
+            print(f"ok {name}: {error.splitlines()[0] if error else ''}"[:220])
+        self.note(name, problem, done)
+
+    def answers(self, name, arguments, text=b""):
+        done = self.run(arguments, text)
+        problem = None
+        try:
+            body = json.loads(done.stdout)
+            if done.returncode != 0 or not body["answers"]:
+                problem = "expected answers"
+        except (ValueError, KeyError) as error:
+            problem = f"no response body ({error})"
+        self.note(name, problem, done)
+
+
+def variant(folder, source, name, changes):
+    """A copy of a model folder (links) in which `changes` maps file names to new bytes, or to None to leave a file out."""
+    target = folder / name
+    target.mkdir()
+    for path in source.iterdir():
+        if path.name not in changes:
+            os.symlink(path, target / path.name)
+    for file_name, data in changes.items():
+        if data is not None:
+            (target / file_name).write_bytes(data)
+    return target
+
+
+def split_safetensors(data):
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def join_safetensors(header, body):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def safetensors_cases():
+    """Name -> bytes of a bad model.safetensors made from the good one."""
+    good = (BASE / "model.safetensors").read_bytes()
+    header, body = split_safetensors(good)
+    names = [name for name in header if name != "__metadata__"]
+    first, second = names[0], names[1]
+
+    def changed(name, **fields):
+        copy = json.loads(json.dumps(header))
+        copy[name].update(fields)
+        return join_safetensors(copy, body)
+
+    begin, end = header[second]["data_offsets"]
+    poisoned = bytearray(body)
+    at = header[first]["data_offsets"][0]
+    poisoned[at : at + 2] = b"\xc0\x7f"  # a bf16 NaN
+    lost = {name: value for name, value in header.items() if name != first}
+    return {
+        "empty": b"",
+        "seven bytes": good[:7],
+        "header length past the end": struct.pack("<Q", len(good)) + good[8:],
+        "header length near 2^64": struct.pack("<Q", 2**64 - 1) + good[8:],
+        "header cut": good[:500],
+        "data cut": good[:-1000],
+        "bytes left over": good + b"\0" * 64,
+        "not JSON": struct.pack("<Q", 16) + b"{{{{{{{{{{{{{{{{" + body,
+        "overlap": changed(second, data_offsets=[begin - 2, end - 2]),
+        "gap": changed(second, data_offsets=[begin + 2, end + 2]),
+        "offsets reversed": changed(second, data_offsets=[end, begin]),
+        "offsets past the end": changed(second, data_offsets=[2**62, 2**62 + end - begin]),
+        "shape larger than data": changed(second, shape=[2**31, 2**31]),
+        "shape overflows": changed(second, shape=[2**40, 2**40, 2**40]),
+        "negative shape": changed(second, shape=[-1, 4]),
+        "unknown type": changed(second, dtype="F7"),
+        "wrong type for its bytes": changed(second, dtype="F64"),
+        "a tensor missing": join_safetensors(lost, body),
+        "NaN in a weight": join_safetensors(header, bytes(poisoned)),
+    }
+
+
+def rezip_head(pickle=None, drop=None, storages=None):
+    """head.pt with another pickle, without one of its members, or with other storage bytes."""
+    source = zipfile.ZipFile(KEV / "head.pt")
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as target:
+            for info in source.infolist():
+                if drop and info.filename.endswith(drop):
+                    continue
+                data = source.read(info)
+                if pickle is not None and info.filename.endswith("data.pkl"):
+                    data = pickle(data)
+                for end, new in (storages or {}).items():
+                    if info.filename.endswith(end):
+                        data = new
+                target.writestr(info.filename, data)
+        file.seek(0)
+        return file.read()
+
+
+def head_cases(witness):
+    good = (KEV / "head.pt").read_bytes()
+    call = b"\x80\x02cposix\nsystem\nX" + struct.pack("<I", len(f"touch {witness}")) + f"touch {witness}".encode() + b"\x85R."
+    return {
+        "empty": b"",
+        "not a zip": b"hello" * 100,
+        "zip cut": good[: len(good) // 2],
+        "a call of system": rezip_head(lambda old: call),
+        "pickle cut": rezip_head(lambda old: old[:200]),
+        "pickle without an end": rezip_head(lambda old: old[:-1]),
+        "unknown opcode": rezip_head(lambda old: old[:2] + b"\xff" + old[3:]),
+        "deep nesting": rezip_head(lambda old: b"\x80\x02" + b"]" * 3000000 + b"."),
+        "memo index huge": rezip_head(lambda old: b"\x80\x02}r\xff\xff\xff\xffj\xfe\xff\xff\xff."),
+        "string length past the end": rezip_head(lambda old: b"\x80\x02X\xff\xff\xff\x7fabc."),
+        "another class": rezip_head(lambda old: old.replace(b"collections\nOrderedDict", b"collections\nOrderedLock")),
+        "no pickle": rezip_head(drop="data.pkl"),
+        "no weights": rezip_head(drop="data/0"),
+        "short weights": rezip_head(storages={"data/0": b"\0" * 100}),
+        "NaN weights": rezip_head(storages={"data/1": struct.pack("<f", float("nan")) * 256}),
+        "head_dim disagrees": rezip_head(lambda old: old.replace(b"head_dimq,M\x00\x01", b"head_dimq,M\x80\x00")),
+        "shape disagrees": rezip_head(lambda old: old.replace(b"K\x00M\x00\x01K\xc0\x86q\r", b"K\x00M\x00\x01K\xbf\x86q\r")),
+        "temperature zero": rezip_head(lambda old: old.replace(b"temperatureq1G?\xf2\xcf\x0bRE\xe8\xf3", b"temperatureq1G" + b"\0" * 8)),
+        "temperature NaN": rezip_head(lambda old: old.replace(b"G?\xf2\xcf\x0bRE\xe8\xf3", b"G" + struct.pack(">d", float("nan")))),
+    }
+
+
+def tokenizer_cases():
+    good = json.loads((BASE / "tokenizer.json").read_text())
+
+    def changed(edit):
+        copy = json.loads(json.dumps(good))
+        edit(copy)
+        return json.dumps(copy).encode()
+
+    def drop_delimiter(tokenizer):
+        tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] != "<|fim_suffix|>"]
+
+    def bad_merge(tokenizer):
+        tokenizer["model"]["merges"][0] = ["no such piece", "nor this"]
+
+    return {
+        "cut": json.dumps(good).encode()[:5000],
+        "an array": b"[]",
+        "no model": changed(lambda tokenizer: tokenizer.pop("model")),
+        "no vocabulary": changed(lambda tokenizer: tokenizer["model"].pop("vocab")),
+        "another model type": changed(lambda tokenizer: tokenizer["model"].update(type="Unigram")),
+        "another normaliser": changed(lambda tokenizer: tokenizer.update(normalizer={"type": "NFKC"})),
+        "a merge of unknown pieces": changed(bad_merge),
+        "an id that is no number": changed(lambda tokenizer: tokenizer["model"]["vocab"].update({"zz": "one"})),
+        "two pieces with one id": changed(lambda tokenizer: tokenizer["model"]["vocab"].update({"zzzz": 5})),
+        "a delimiter missing": changed(drop_delimiter),
+    }
+
+
+def config_cases():
+    good = json.loads((BASE / "config.json").read_text())
+
+    def changed(**fields):
+        return json.dumps({**good, **fields}).encode()
+
+    return {
+        "cut": json.dumps(good).encode()[:-20],
+        "another architecture": changed(model_type="llama"),
+        "no layers": changed(num_hidden_layers=0),
+        "a billion layers": changed(num_hidden_layers=10**9),
+        "negative size": changed(hidden_size=-192),
+        "size as text": changed(hidden_size="192"),
+        "size that the weights do not have": changed(hidden_size=good["hidden_size"] * 2),
+        "heads that do not divide": changed(num_key_value_heads=3, num_attention_heads=4),
+        "layer kinds of another length": changed(layer_types=["full_attention"]),
+        "vocabulary of another size": changed(vocab_size=good["vocab_size"] + 1),
+    }
+
+
+def request_cases():
+    question = REQUEST["questions"]["q"]
+
+    def body(**fields):
+        return json.dumps({**REQUEST, **fields}).encode()
+
+    def one(**fields):
+        return body(questions={"q": {**question, **fields}})
+
+    return {
+        "empty": b"",
+        "cut": b'{"state": "x", "questions": {"q"',
+        "an array": b"[]",
+        "text after it": body() + b" x",
+        "not UTF-8": b'{"state": "\xff\xfe", "questions": {"q": {"type": "noul"}}}',
+        "lone surrogate": b'{"state": "\\ud800", "questions": {"q": {"type": "noul"}}}',
+        "NaN": b'{"state": {"a": NaN}, "questions": {"q": {"type": "noul"}}}',
+        "number past a double": b'{"state": 1e999, "questions": {"q": {"type": "noul"}}}',
+        "duplicate key": b'{"state": {"a": 1, "a": 2}, "questions": {"q": {"type": "noul"}}}',
+        "duplicate question": b'{"state": "x", "questions": {"q": {"type": "noul"}, "q": {"type": "noul"}}}',
+        "deep": b'{"state": ' + b"[" * 100000 + b"]" * 100000 + b', "questions": {"q": {"type": "noul"}}}',
+        "no questions": body(questions={}),
+        "questions of another kind": body(questions=[1, 2]),
+        "unknown type": one(type="essay"),
+        "choice without options": one(type="choice", criteria={}),
+        "256 options": one(type="choice", criteria={f"o{i}": None for i in range(256)}),
+        "256 levels": one(type="score", criteria=[f"l{i}" for i in range(256)]),
+        "score with an object": one(type="score", criteria={"a": None}),
+        "criteria of another kind": one(type="choice", criteria=7),
+    }
+
+
+def main():
+    suite = Suite(sys.argv[1])
+    kev = ["--model", KEV, "--base", BASE, "--device", "cpu"]
+    ask = ["decide", "--request", "-", "--json"]
+    good = json.dumps(REQUEST).encode()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        witness = folder / "witness"
+        suite.answers("the unchanged model", ask + kev, good)
+        for name, data in safetensors_cases().items():
+            base = variant(folder, BASE, f"base {name}", {"model.safetensors": data})
+            suite.refused(f"safetensors: {name}", ask + ["--model", KEV, "--base", base, "--device", "cpu"], text=good)
+        out = folder / "packed.safetensors"
+        bad = folder / "base NaN in a weight"
+        suite.refused("pack of NaN weights", ["pack", KEV, "--base", bad, "--out", out, "--dtype", "f32"], missing_file=out)
+        for name, data in head_cases(witness).items():
+            model = variant(folder, KEV, f"head {name}", {"head.pt": data})
+            suite.refused(f"head.pt: {name}", ask + ["--model", model, "--base", BASE, "--device", "cpu"], text=good)
+        if witness.exists():
+            suite.failed += 1
+            print("FAILED head.pt: the call in the pickle was carried out")
+        for kind, cases, file_name in (("tokenizer", tokenizer_cases(), "tokenizer.json"), ("config", config_cases(), "config.json")):
+            for name, data in cases.items():
+                base = variant(folder, BASE, f"{kind} {name}", {file_name: data})
+                suite.refused(f"{file_name}: {name}", ask + ["--model", KEV, "--base", base, "--device", "cpu"], text=good)
+        for name, changes in (("no config", {"config.json": None}), ("no weights", {"model.safetensors": None}), ("no tokenizer", {"tokenizer.json": None})):
+            base = variant(folder, BASE, name, changes)
+            suite.refused(f"base: {name}", ask + ["--model", KEV, "--base", base, "--device", "cpu"], text=good)
+        model = variant(folder, KEV, "adapter cut", {"adapter_model.safetensors": (KEV / "adapter_model.safetensors").read_bytes()[:-7]})
+        suite.refused("adapter: data cut", ask + ["--model", model, "--base", BASE, "--device", "cpu"], text=good)
+        suite.refused("no such model", ask + ["--model", folder / "nothing", "--device", "cpu"], text=good, says=("nothing",))
+        suite.refused("a file that is no model", ask + ["--model", BASE / "config.json", "--device", "cpu"], text=good)
+        for name, data in request_cases().items():
+            suite.refused(f"request: {name}", ask + kev, text=data)
+        long_state = json.dumps({**REQUEST, "state": "word " * 3000}).encode()
+        suite.refused("state over the limit", ask + kev + ["--state-tokens-max", "100"], text=long_state, says=("100",))
+        suite.answers("the same, cut on request", ask + kev + ["--state-tokens-max", "100", "--truncate"], long_state)
+        long_question = json.dumps({**REQUEST, "questions": {"q": {"type": "noul", "instructions": "word " * 3000}}}).encode()
+        suite.refused("question over the limit", ask + kev + ["--row-tokens-max", "200"], text=long_question, says=("200",))
+        suite.refused("memory plan over the limit", ask + kev + ["--memory-max", "1"], codes=(3, 4), text=good)
+        suite.refused("duplicate ids on the command line", ["decide", *kev, "--state", "x", "--ask", "a:noul:one", "--ask", "a:noul:two"], codes=(2, 3))
+        suite.refused("a malformed question", ["decide", *kev, "--state", "x", "--ask", "a:essay:one"], codes=(2, 3))
+        suite.refused("no such request", ["decide", *kev, "--request", folder / "none.json"], says=("none.json",))
+        suite.refused("an unknown option", ["decide", *kev, "--nonsense"], codes=(USAGE,))
+        suite.refused("no command", [], codes=(USAGE,))
+    print(f"{suite.passed} cases passed, {suite.failed} failed")
+    sys.exit(0 if suite.failed == 0 and suite.passed > 50 else 1)
+
+
+main()
