@@ -309,9 +309,9 @@ Status record_tiles(WebgpuContext& context, const compute::AttentionArgs& args, 
                     const Scratch& scratch) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
   const bool prefix = step.kind == AttentionStepKind::prefix;
-  const BoundView q = bind_rows(args.q, step.rows, gpu::Access::read, capabilities);
-  const BoundView k = bind_rows(prefix ? args.prefix_k : args.own_k, step.key_rows, gpu::Access::read, capabilities);
-  const BoundView v = bind_rows(prefix ? args.prefix_v : args.own_v, step.key_rows, gpu::Access::read, capabilities);
+  const RowWindow q = bind_rows(args.q, step.rows, gpu::Access::read, capabilities);
+  const RowWindow k = bind_rows(prefix ? args.prefix_k : args.own_k, step.key_rows, gpu::Access::read, capabilities);
+  const RowWindow v = bind_rows(prefix ? args.prefix_v : args.own_v, step.key_rows, gpu::Access::read, capabilities);
   Params params{};
   params.query_heads = args.shape.query_heads;
   params.kv_heads = args.shape.kv_heads;
@@ -341,8 +341,8 @@ Status record_tiles(WebgpuContext& context, const compute::AttentionArgs& args, 
   params.workgroups = static_cast<uint32_t>(step.workgroups);
   std::vector<gpu::Binding> bindings{q.binding, k.binding, v.binding, {storage_of(args.sequences->device), gpu::Access::read, 0, 0}};
   if (step.kind == AttentionStepKind::direct) {
-    const BoundView gate = bind_rows(args.q_gate, step.rows, gpu::Access::read, capabilities);
-    const BoundView out = bind_rows(args.out, step.rows, gpu::Access::read_write, capabilities);
+    const RowWindow gate = bind_rows(args.q_gate, step.rows, gpu::Access::read, capabilities);
+    const RowWindow out = bind_rows(args.out, step.rows, gpu::Access::read_write, capabilities);
     params.gate_offset = gate.offset;
     params.gate_stride = args.q_gate.stride;
     params.out_offset = out.offset;
@@ -365,8 +365,8 @@ gpu::Binding readable(gpu::Binding binding) {
 Status record_merge(WebgpuContext& context, const compute::AttentionArgs& args, const AttentionPlan& plan, const AttentionStep& step,
                     const Scratch& scratch) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
-  const BoundView gate = bind_rows(args.q_gate, step.rows, gpu::Access::read, capabilities);
-  const BoundView out = bind_rows(args.out, step.rows, gpu::Access::read_write, capabilities);
+  const RowWindow gate = bind_rows(args.q_gate, step.rows, gpu::Access::read, capabilities);
+  const RowWindow out = bind_rows(args.out, step.rows, gpu::Access::read_write, capabilities);
   MergeParams params{};
   params.query_heads = args.shape.query_heads;
   params.head_dim = args.shape.head_dim;

@@ -46,15 +46,15 @@ inline Result<std::vector<RowSlice>> slice_rows(uint32_t rows, std::initializer_
   return slices;
 }
 
-struct BoundView {
+struct RowWindow {
   gpu::Binding binding;
   uint32_t offset = 0;  // elements from the start of the binding to the first row of the slice
 };
 
-inline BoundView bind_rows(const compute::View& view, RowSlice slice, gpu::Access access, const gpu::Capabilities& capabilities) {
+inline RowWindow bind_rows(const compute::View& view, RowSlice slice, gpu::Access access, const gpu::Capabilities& capabilities) {
   const std::shared_ptr<gpu::Storage>& storage = storage_of(view.buffer);
   const uint64_t first = (view.offset + static_cast<uint64_t>(slice.first) * view.stride) * 4;
-  BoundView bound{{storage, access, 0, 0}, static_cast<uint32_t>(first / 4)};
+  RowWindow bound{{storage, access, 0, 0}, static_cast<uint32_t>(first / 4)};
   if (storage->bytes() <= capabilities.storage_binding_bytes_max) return bound;
   bound.binding.offset = first / capabilities.storage_offset_alignment * capabilities.storage_offset_alignment;
   bound.binding.size = first - bound.binding.offset + window_bytes(view, slice.count);

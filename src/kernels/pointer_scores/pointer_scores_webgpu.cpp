@@ -41,8 +41,8 @@ Status record_pointer_scores(WebgpuContext& context, const compute::PointerScore
   const gpu::Capabilities& capabilities = context.device.capabilities();
   CHORUS_ASSIGN(const PointerScoresPlan plan, plan_pointer_scores(args, capabilities, context.forced_variant("pointer_scores")));
   for (const RowSlice& slice : plan.slices) {
-    const BoundView queries = bind_rows(args.queries, {0, args.queries.rows}, gpu::Access::read, capabilities);
-    const BoundView keys = bind_rows(args.keys, slice, gpu::Access::read, capabilities);
+    const RowWindow queries = bind_rows(args.queries, {0, args.queries.rows}, gpu::Access::read, capabilities);
+    const RowWindow keys = bind_rows(args.keys, slice, gpu::Access::read, capabilities);
     const Params params{args.keys.cols / plan.width,
                         queries.offset / plan.width,
                         args.queries.stride / plan.width,

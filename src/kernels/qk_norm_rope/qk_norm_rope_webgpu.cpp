@@ -21,8 +21,8 @@ bool can_use_quads(const compute::QkNormRopeArgs& args) {
 }
 
 // What both dispatches of a slice share.
-Params shared_params(const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice, const BoundView& cosine,
-                     const BoundView& sine, uint32_t heads) {
+Params shared_params(const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice, const RowWindow& cosine,
+                     const RowWindow& sine, uint32_t heads) {
   Params params{};
   params.head_dim = args.shape.head_dim / plan.width;
   params.half = args.rotary_dim / 2 / plan.width;
@@ -44,10 +44,10 @@ Status dispatch_slice(WebgpuContext& context, const gpu::ShaderSource* shader, s
 
 Status record_queries(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
-  const BoundView cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
-  const BoundView sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
-  const BoundView in = bind_rows(args.q_gate, slice, gpu::Access::read, capabilities);
-  const BoundView out = bind_rows(args.q_out, slice, gpu::Access::read_write, capabilities);
+  const RowWindow cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
+  const RowWindow sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
+  const RowWindow in = bind_rows(args.q_gate, slice, gpu::Access::read, capabilities);
+  const RowWindow out = bind_rows(args.q_out, slice, gpu::Access::read_write, capabilities);
   Params params = shared_params(args, plan, slice, cosine, sine, args.shape.query_heads);
   params.head_pitch = 2 * params.head_dim;
   params.norm_heads = params.heads;
@@ -61,11 +61,11 @@ Status record_queries(WebgpuContext& context, const compute::QkNormRopeArgs& arg
 
 Status record_keys(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
-  const BoundView cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
-  const BoundView sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
-  const BoundView in = bind_rows(args.kv, slice, gpu::Access::read, capabilities);
-  const BoundView k_out = bind_rows(args.k_out, slice, gpu::Access::read_write, capabilities);
-  const BoundView v_out = bind_rows(args.v_out, slice, gpu::Access::read_write, capabilities);
+  const RowWindow cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
+  const RowWindow sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
+  const RowWindow in = bind_rows(args.kv, slice, gpu::Access::read, capabilities);
+  const RowWindow k_out = bind_rows(args.k_out, slice, gpu::Access::read_write, capabilities);
+  const RowWindow v_out = bind_rows(args.v_out, slice, gpu::Access::read_write, capabilities);
   Params params = shared_params(args, plan, slice, cosine, sine, 2 * args.shape.kv_heads);
   params.head_pitch = params.head_dim;
   params.norm_heads = args.shape.kv_heads;

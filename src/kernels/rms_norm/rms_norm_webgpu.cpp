@@ -33,8 +33,8 @@ Status record_rms_norm(WebgpuContext& context, const compute::RmsNormArgs& args)
   const gpu::Capabilities& capabilities = context.device.capabilities();
   CHORUS_ASSIGN(const RmsNormPlan plan, plan_rms_norm(args, capabilities, context.forced_variant("rms_norm")));
   for (const RowSlice& slice : plan.slices) {
-    const BoundView x = bind_rows(args.x, slice, gpu::Access::read, capabilities);
-    const BoundView out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
+    const RowWindow x = bind_rows(args.x, slice, gpu::Access::read, capabilities);
+    const RowWindow out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
     const Params params{args.x.cols,     x.offset,    args.x.stride, out.offset,
                         args.out.stride, slice.count, args.epsilon,  args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f};
     CHORUS_TRY(context.device.dispatch({plan.shader,

@@ -33,8 +33,8 @@ Status record_swiglu(WebgpuContext& context, const compute::SwigluArgs& args) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
   CHORUS_ASSIGN(const SwigluPlan plan, plan_swiglu(args, capabilities, context.forced_variant("swiglu")));
   for (const RowSlice& slice : plan.slices) {
-    const BoundView in = bind_rows(args.gate_up, slice, gpu::Access::read, capabilities);
-    const BoundView out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
+    const RowWindow in = bind_rows(args.gate_up, slice, gpu::Access::read, capabilities);
+    const RowWindow out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
     const uint32_t row_units = args.out.cols / plan.width;
     const uint32_t count = slice.count * row_units;  // below 2^31: the slice fits a binding
     const uint32_t workgroups = (count + kThreads - 1) / kThreads;
