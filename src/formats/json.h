@@ -20,6 +20,7 @@ struct JsonLimits {
   uint64_t bytes_max = limits::kJsonBytesMax;
   uint64_t values_max = limits::kJsonValuesMax;
   uint32_t depth_max = limits::kJsonDepthMax;  // 1 = a document whose arrays and objects hold only scalars
+  bool nul_allowed = false;                    // U+0000 inside strings; for reference files, never for requests
 };
 
 class JsonValue;
