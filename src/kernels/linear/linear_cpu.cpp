@@ -1,60 +1,314 @@
+// out = x W^T on packed panels of 32 weight rows.
+//
+// Order of the sum of one output, on every path: products are added one after the other (fused where the target has FMA) inside blocks of
+// kBlock, and the block sums are added in order; then bias, then the old content. It depends on K alone, so a row gets the same bits alone
+// or in any batch, on any number of threads.
+//
+// Shape of the work: up to kChunkRows rows of x are packed into tiles [K][tile rows]; a task is one panel (or a part of the chunk's rows on
+// one panel). Inside a task a block of the panel (32 KiB as f32) is used by all row tiles while it is in the nearest cache; 16-bit blocks
+// are widened once for several tiles, or on the fly for a single tile, which reads the weights at memory speed.
 #include "kernels/linear/linear_cpu.h"
 
 #include "base/half.h"
+#include "kernels/common/cpu_targets.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear/linear_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef CHORUS_LINEAR_CPU_ONCE
+#define CHORUS_LINEAR_CPU_ONCE
+namespace chorus::kernels {
+
+constexpr uint64_t kWidth = CpuWeight::kPanelWidth;
+constexpr uint64_t kBlock = 256;
+
+// Part of one panel's product. Tiles of packed x: the tile that starts at row r lies at packed + r * cols, as [cols][tile rows].
+struct LinearTask {
+  const std::byte* panel;
+  DType dtype;
+  uint64_t cols;
+  const float* packed;
+  uint64_t first_row;  // a tile boundary
+  uint64_t row_count;
+  float* sums;     // [row_count][32]
+  float* widened;  // [kBlock][32]
+};
+
+}  // namespace chorus::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace chorus::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+
+// Register tiles: AVX-512 and NEON have 32 vector registers, the others 16.
+#if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
+constexpr uint64_t kSumRegisters = 24;
+#else
+constexpr uint64_t kSumRegisters = 12;
+#endif
+constexpr uint64_t vectors_beside(uint64_t rows) {
+  uint64_t vectors = kWidth / hn::MaxLanes(Floats());
+  while (vectors > 1 && rows * vectors > kSumRegisters) vectors /= 2;
+  return vectors;
+}
+
+HWY_INLINE Vector load_weights(Floats d, const float* from) { return hn::Load(d, from); }
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+HWY_INLINE Vector load_weights(Floats d, const Bf16* from) {
+  const hn::Rebind<uint16_t, Floats> d16;
+  const hn::Rebind<uint32_t, Floats> d32;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::Load(d16, &from->bits))));
+}
+HWY_INLINE Vector load_weights(Floats d, const F16* from) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4
+  HWY_ALIGN float values[hn::MaxLanes(Floats())];
+  for (size_t i = 0; i < hn::MaxLanes(d); ++i) values[i] = f16_to_float(from[i].bits);
+  return hn::Load(d, values);
+#else
+  const hn::Rebind<hwy::float16_t, Floats> d16;
+  return hn::PromoteTo(d, hn::Load(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+#endif
+}
+
+// One k: sum[r][v] += x[r] * weights[v]. Holds the fewer of the two sides in registers.
+template <uint64_t kRows, uint64_t kVectors, typename Stored>
+HWY_INLINE void add_products(Floats d, const float* HWY_RESTRICT x, const Stored* HWY_RESTRICT weights, Vector (&sum)[kRows][kVectors]) {
+  constexpr uint64_t kLanes = hn::MaxLanes(Floats());
+  if constexpr (kRows < kVectors) {
+    Vector values[kRows];
+#pragma GCC unroll 16
+    for (uint64_t r = 0; r < kRows; ++r) values[r] = hn::Set(d, x[r]);
+#pragma GCC unroll 32
+    for (uint64_t v = 0; v < kVectors; ++v) {
+      const Vector w = load_weights(d, weights + v * kLanes);
+#pragma GCC unroll 16
+      for (uint64_t r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(values[r], w, sum[r][v]);
+    }
+  } else {
+    Vector w[kVectors];
+#pragma GCC unroll 16
+    for (uint64_t v = 0; v < kVectors; ++v) w[v] = load_weights(d, weights + v * kLanes);
+#pragma GCC unroll 16
+    for (uint64_t r = 0; r < kRows; ++r) {
+      const Vector value = hn::Set(d, x[r]);
+#pragma GCC unroll 16
+      for (uint64_t v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, w[v], sum[r][v]);
+    }
+  }
+}
+
+// sums[r][0..32) (=|+=) sum over `count` k of x[k][r] * weights[k][0..32).
+template <uint64_t kRows, typename Stored>
+HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT x, const Stored* HWY_RESTRICT weights, uint64_t count, bool add,
+                                float* HWY_RESTRICT sums) {
+  constexpr uint64_t kVectors = vectors_beside(kRows);
+  const Floats d;
+  constexpr uint64_t kLanes = hn::MaxLanes(Floats());
+  for (uint64_t column = 0; column < kWidth; column += kVectors * kLanes) {
+    Vector sum[kRows][kVectors];
+#pragma GCC unroll 16
+    for (uint64_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (uint64_t v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+    }
+    const float* HWY_RESTRICT row_values = x;
+    const Stored* HWY_RESTRICT line = weights + column;
+    for (uint64_t k = 0; k < count; ++k, row_values += kRows, line += kWidth) {
+      add_products<kRows, kVectors>(d, row_values, line, sum);
+    }
+#pragma GCC unroll 16
+    for (uint64_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (uint64_t v = 0; v < kVectors; ++v) {
+        float* target = sums + r * kWidth + column + v * kLanes;
+        hn::Store(add ? hn::Add(hn::Load(d, target), sum[r][v]) : sum[r][v], d, target);
+      }
+    }
+  }
+}
+
+template <typename Stored>
+void multiply_rows(uint64_t rows, const float* x, const Stored* weights, uint64_t count, bool add, float* sums) {
+  switch (rows) {
+#if HWY_TARGET <= HWY_AVX3
+    case 12:
+      return multiply_tile<12>(x, weights, count, add, sums);
+    case 8:
+      return multiply_tile<8>(x, weights, count, add, sums);
+    case 4:
+      return multiply_tile<4>(x, weights, count, add, sums);
+#else
+    case 6:
+      return multiply_tile<6>(x, weights, count, add, sums);
+    case 3:
+      return multiply_tile<3>(x, weights, count, add, sums);
+#endif
+    case 2:
+      return multiply_tile<2>(x, weights, count, add, sums);
+    default:
+      return multiply_tile<1>(x, weights, count, add, sums);
+  }
+}
+
+// How a task's rows are cut into tiles: the rows of the next tile when `left` remain. A count that is a multiple of 24 and not the last
+// 24 rows ends on a tile boundary. Six rows are cut into 3 + 3: a tile of three reads whole lines of a panel, front to back, which matters
+// while the weights come from memory.
+uint64_t next_tile_rows(uint64_t left) {
+#if HWY_TARGET <= HWY_AVX3
+  return left >= 12 ? 12 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+#else
+  return left > 6 ? 6 : left >= 3 ? 3 : left;
+#endif
+}
+
+// Packs rows [first, first + count) of x into the tile that starts at `packed`.
+void pack_tile(const float* x, uint64_t stride, uint64_t rows, uint64_t cols, float* packed) {
+  constexpr uint64_t kStep = 64;  // keeps the target lines in the nearest cache
+  for (uint64_t begin = 0; begin < cols; begin += kStep) {
+    const uint64_t end = begin + kStep < cols ? begin + kStep : cols;
+    for (uint64_t r = 0; r < rows; ++r) {
+      for (uint64_t k = begin; k < end; ++k) packed[k * rows + r] = x[r * stride + k];
+    }
+  }
+}
+
+template <typename Stored>
+void multiply_block(const LinearTask& task, const Stored* weights, uint64_t begin, uint64_t count, float* sums) {
+  for (uint64_t done = 0; done < task.row_count;) {
+    const uint64_t rows = next_tile_rows(task.row_count - done);
+    const float* tile = task.packed + (task.first_row + done) * task.cols + begin * rows;
+    multiply_rows(rows, tile, weights, count, begin > 0, sums + done * kWidth);
+    done += rows;
+  }
+}
+
+template <typename Stored>
+void multiply_panel(const LinearTask& task) {
+  const Stored* panel = reinterpret_cast<const Stored*>(task.panel);
+  const bool one_tile = task.row_count == next_tile_rows(task.row_count);
+  for (uint64_t begin = 0; begin < task.cols; begin += kBlock) {
+    const uint64_t count = begin + kBlock < task.cols ? kBlock : task.cols - begin;
+    const Stored* block = panel + begin * kWidth;
+    if (sizeof(Stored) == sizeof(float) || one_tile) {
+      multiply_block(task, block, begin, count, task.sums);
+      continue;
+    }
+    const Floats d;
+    for (uint64_t i = 0; i < count * kWidth; i += hn::MaxLanes(d)) hn::Store(load_weights(d, block + i), d, task.widened + i);
+    multiply_block(task, task.widened, begin, count, task.sums);
+  }
+}
+
+void run_task(const LinearTask& task) {
+  switch (task.dtype) {
+    case DType::f32:
+      return multiply_panel<float>(task);
+    case DType::f16:
+      return multiply_panel<F16>(task);
+    case DType::bf16:
+      return multiply_panel<Bf16>(task);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace chorus::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace chorus::kernels {
 namespace {
 
-constexpr uint64_t kWidth = CpuWeight::kPanelWidth;
-constexpr uint64_t kBlock = 256;  // the sum of one output is the sum of the sums of blocks of this many products, in order
+HWY_EXPORT(run_task);
+HWY_EXPORT(pack_tile);
+HWY_EXPORT(next_tile_rows);
 
-// sums[0..32) = x . panel
-template <typename Stored, typename Widen>
-void multiply_panel(const float* x, uint64_t cols, const Stored* panel, const Widen& widen, float* sums) {
-  std::fill_n(sums, kWidth, 0.0f);
-  for (uint64_t begin = 0; begin < cols; begin += kBlock) {
-    float block[kWidth] = {};
-    for (uint64_t k = begin; k < std::min(cols, begin + kBlock); ++k) {
-      for (uint64_t n = 0; n < kWidth; ++n) block[n] += x[k] * widen(panel[k * kWidth + n]);
+constexpr uint64_t kChunkRows = 480;    // of x packed at a time; a multiple of every tile's rows
+constexpr uint64_t kTasksWanted = 128;  // a chunk is cut further when the panels alone give fewer
+constexpr uint64_t kTaskRowsStep = 24;  // a multiple of every tile's rows
+
+// Adds bias and old content, and writes the columns that exist.
+void finish(const compute::LinearArgs& args, const MutableRows& out, const float* sums, uint64_t first_row, uint64_t row_count,
+            uint64_t first_column) {
+  const uint64_t width = std::min<uint64_t>(kWidth, args.weight->rows() - first_column);
+  const float* bias = args.bias ? floats(args.bias) + first_column : nullptr;
+  const bool add = args.store == compute::LinearStore::add;
+  for (uint64_t row = 0; row < row_count; ++row) {
+    float* target = out.row(first_row + row) + first_column;
+    const float* sum = sums + row * kWidth;
+    for (uint64_t n = 0; n < width; ++n) {
+      const float value = bias ? sum[n] + bias[n] : sum[n];
+      target[n] = add ? target[n] + value : value;
     }
-    for (uint64_t n = 0; n < kWidth; ++n) sums[n] += block[n];
   }
+}
+
+struct Chunk {
+  uint64_t first_row;
+  uint64_t row_count;
+  uint64_t part_rows;  // rows of one task, a multiple of kTaskRowsStep
+};
+
+void pack_chunk(CpuContext& context, int64_t target, const Rows& x, uint64_t cols, const Chunk& chunk, float* packed) {
+  context.pool.run((chunk.row_count + kTaskRowsStep - 1) / kTaskRowsStep, [&](uint64_t task, uint32_t) {
+    const uint64_t first = task * kTaskRowsStep;
+    const uint64_t end = std::min(chunk.row_count, first + kTaskRowsStep);
+    const uint64_t part_end = std::min(chunk.row_count, (first / chunk.part_rows + 1) * chunk.part_rows);
+    for (uint64_t row = first; row < end;) {
+      const uint64_t rows = CHORUS_SIMD(next_tile_rows, target)(part_end - row);
+      CHORUS_SIMD(pack_tile, target)(x.row(chunk.first_row + row), x.stride, rows, cols, packed + row * cols);
+      row += rows;
+    }
+  });
 }
 
 }  // namespace
 
 Status linear_cpu(CpuContext& context, const compute::LinearArgs& args) {
   if (args.x.rows == 0) return {};
+  const int64_t target = simd_target(context.forced_variant("linear"));
   const CpuWeight& weight = cpu_weight(args.weight);
   const Rows x(args.x);
   const MutableRows out(args.out);
-  const float* bias = args.bias ? floats(args.bias) : nullptr;
-  context.pool.run(weight.panels(), [&](uint64_t panel, uint32_t) {
-    const uint64_t first = panel * kWidth;
-    const uint64_t width = std::min<uint64_t>(kWidth, weight.rows() - first);
-    for (uint64_t row = 0; row < args.x.rows; ++row) {
-      float sums[kWidth];
-      const std::byte* data = weight.panel(panel);
-      switch (weight.dtype()) {
-        case DType::f32:
-          multiply_panel(
-              x.row(row), weight.cols(), reinterpret_cast<const float*>(data), [](float w) { return w; }, sums);
-          break;
-        case DType::f16:
-          multiply_panel(x.row(row), weight.cols(), reinterpret_cast<const uint16_t*>(data), f16_to_float, sums);
-          break;
-        case DType::bf16:
-          multiply_panel(x.row(row), weight.cols(), reinterpret_cast<const uint16_t*>(data), bf16_to_float, sums);
-          break;
-      }
-      float* target = out.row(row) + first;
-      for (uint64_t n = 0; n < width; ++n) {
-        const float value = sums[n] + (bias ? bias[first + n] : 0.0f);
-        target[n] = args.store == compute::LinearStore::add ? target[n] + value : value;
-      }
-    }
-  });
+  const uint64_t cols = weight.cols(), panels = weight.panels();
+  const uint64_t chunk_rows = std::min<uint64_t>(args.x.rows, kChunkRows);
+  const uint64_t parts_wanted = (kTasksWanted + panels - 1) / panels;
+  const uint64_t part_rows = (chunk_rows / parts_wanted + kTaskRowsStep) / kTaskRowsStep * kTaskRowsStep;
+  const uint64_t worker_floats = kBlock * kWidth + part_rows * kWidth;
+  CHORUS_ASSIGN(float* packed, context.scratch.acquire_floats("linear input", chunk_rows * cols));
+  CHORUS_ASSIGN(float* work, context.scratch.acquire_floats("linear sums", worker_floats * context.pool.threads()));
+  for (uint64_t first_row = 0; first_row < args.x.rows; first_row += kChunkRows) {
+    const Chunk chunk{first_row, std::min<uint64_t>(kChunkRows, args.x.rows - first_row), part_rows};
+    pack_chunk(context, target, x, cols, chunk, packed);
+    const uint64_t parts = (chunk.row_count + part_rows - 1) / part_rows;
+    context.pool.run(panels * parts, [&](uint64_t index, uint32_t worker) {
+      const uint64_t panel = index / parts, part_first = index % parts * part_rows;
+      LinearTask task;
+      task.panel = weight.panel(panel);
+      task.dtype = weight.dtype();
+      task.cols = cols;
+      task.packed = packed;
+      task.first_row = part_first;
+      task.row_count = std::min(part_rows, chunk.row_count - part_first);
+      task.widened = work + worker * worker_floats;
+      task.sums = task.widened + kBlock * kWidth;
+      CHORUS_SIMD(run_task, target)(task);
+      finish(args, out, task.sums, chunk.first_row + part_first, task.row_count, panel * kWidth);
+    });
+  }
   return {};
 }
 
 }  // namespace chorus::kernels
+#endif  // HWY_ONCE
