@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -43,8 +44,8 @@ Result<DecisionRequest> request_from_json(const formats::JsonValue& body, const 
 // One question of a request. Also the way to build questions without JSON text.
 Result<Question> question_from_json(std::string_view id, const formats::JsonValue& question);
 
-// 'id:type:instructions:optionA|optionB'. noul takes no options or two descriptions (no|yes). A backslash takes the next character
-// literally, so that colons and bars can be written.
-Result<Question> parse_ask(std::string_view text);
+// A question written on one line, 'id:type:instructions:optA|optB', as id and question JSON. A backslash takes the next character as it
+// is, so that colons and bars can be written. A noul has no options, or two: the descriptions of no and of yes.
+Result<std::pair<std::string, formats::JsonValue>> ask_to_json(std::string_view ask);
 
 }  // namespace chorus::decisions
