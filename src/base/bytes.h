@@ -43,7 +43,7 @@ inline std::span<const std::byte> as_bytes(std::string_view text) { return {rein
 
 // Text from a file or request, made fit for a one-line message: in double quotes, control characters escaped, and cut
 // in the middle when longer than 160 bytes.
-std::string quoted(std::string_view text);
+std::string quote_text(std::string_view text);
 
 // The whole file, refused when it holds more than `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);

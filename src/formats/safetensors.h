@@ -67,8 +67,8 @@ class TensorStore {
 
   std::span<const std::byte> raw(const TensorInfo& tensor) const;
 
-  // Widens F32, F16 or BF16 to f32. NaN or infinity is an error that names tensor and element. Big reads give their
-  // resident pages back.
+  // Widens F32, F16 or BF16 to f32. NaN or infinity is an error that names tensor and element. What was read
+  // gives its resident pages back.
   Status read_f32(const TensorInfo& tensor, uint64_t first_element, std::span<float> out) const;
   // I32, or I64 whose values fit.
   Status read_i32(const TensorInfo& tensor, uint64_t first_element, std::span<int32_t> out) const;
@@ -76,6 +76,7 @@ class TensorStore {
  private:
   TensorStore() = default;
   Status add_file(const std::filesystem::path& path);
+  void drop_read(const TensorInfo& tensor, uint64_t first_byte, uint64_t bytes) const;
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;

@@ -1,0 +1,67 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace chorus {
+namespace {
+
+Error system_error(const std::filesystem::path& path, const char* action) {
+  return make_error(ErrorCode::io_failed, path.string() + ": cannot " + action + ": " + std::strerror(errno));
+}
+
+constexpr int kNameAttempts = 100;
+
+}  // namespace
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return make_error(ErrorCode::invalid_argument, path.string() + ": expected the name of a file to write, found a folder");
+  }
+  AtomicFile file;
+  file.path_ = path;
+  // A leftover of an interrupted run keeps its name; the next number is free.
+  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
+    file.temporary_ = path.string() + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
+    file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file.descriptor_ >= 0) return file;
+    if (errno != EEXIST) break;
+  }
+  const Error failure = system_error(path, "create");
+  file.temporary_.clear();
+  return failure;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)), temporary_(std::exchange(other.temporary_, {})), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Status AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(path_, "write");
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) return system_error(path_, "sync");
+  if (::close(std::exchange(descriptor_, -1)) != 0) return system_error(path_, "close");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "rename into place");
+  temporary_.clear();
+  return {};
+}
+
+}  // namespace chorus

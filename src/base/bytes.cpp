@@ -1,0 +1,72 @@
+#include "base/bytes.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+namespace chorus {
+namespace {
+
+constexpr size_t kQuotedBytesMax = 160;
+
+void append_escaped(std::string& out, std::string_view text) {
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte < 0x20 || byte == 0x7f) {
+      std::array<char, 5> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\x%02x", byte);
+      out += escape.data();
+    } else if (character == '"' || character == '\\') {
+      out += '\\';
+      out += character;
+    } else {
+      out += character;
+    }
+  }
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+}  // namespace
+
+std::string quote_text(std::string_view text) {
+  std::string out = "\"";
+  if (text.size() <= kQuotedBytesMax) {
+    append_escaped(out, text);
+  } else {
+    append_escaped(out, text.substr(0, kQuotedBytesMax / 2));
+    out += "...";
+    append_escaped(out, text.substr(text.size() - kQuotedBytesMax / 2));
+  }
+  return out + "\"";
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) return make_error(ErrorCode::not_found, path.string() + ": no such file");
+  if (!std::filesystem::is_regular_file(status)) {
+    return make_error(ErrorCode::invalid_input, path.string() + ": expected a regular file");
+  }
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
+  if (!file) return make_error(ErrorCode::io_failed, path.string() + ": cannot open: " + std::strerror(errno));
+
+  std::string text;
+  std::array<char, 65536> block;
+  for (;;) {
+    const size_t count = std::fread(block.data(), 1, block.size(), file.get());
+    if (count > bytes_max - text.size()) {
+      return make_error(ErrorCode::limit_exceeded,
+                        path.string() + ": the file holds more than the limit of " + std::to_string(bytes_max) + " bytes");
+    }
+    text.append(block.data(), count);
+    if (count < block.size()) break;
+  }
+  if (std::ferror(file.get())) return make_error(ErrorCode::io_failed, path.string() + ": cannot read: " + std::strerror(errno));
+  return text;
+}
+
+}  // namespace chorus
