@@ -359,11 +359,15 @@ JsonValue JsonValue::string(std::string value) {
   return result;
 }
 
+JsonValue JsonValue::array() { return array(JsonArray()); }
+
 JsonValue JsonValue::array(JsonArray items) {
   JsonValue result;
   result.state_.emplace<5>(std::move(items));
   return result;
 }
+
+JsonValue JsonValue::object() { return object(JsonObject()); }
 
 JsonValue JsonValue::object(JsonObject members) {
   JsonValue result;

@@ -39,8 +39,10 @@ class JsonValue {
   static JsonValue integer_digits(std::string digits);  // an optional minus and digits; not checked
   static JsonValue floating(double value);              // finite
   static JsonValue string(std::string value);
-  static JsonValue array(JsonArray items = {});
-  static JsonValue object(JsonObject members = {});
+  static JsonValue array();  // no default argument: JsonMember is not complete yet
+  static JsonValue array(JsonArray items);
+  static JsonValue object();
+  static JsonValue object(JsonObject members);
 
   JsonKind kind() const { return static_cast<JsonKind>(state_.index()); }
   bool is_null() const { return kind() == JsonKind::null; }
