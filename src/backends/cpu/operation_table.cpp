@@ -1,14 +1,23 @@
 #include "backends/cpu/operation_table.h"
 
+#include <algorithm>
+#include <array>
+
 #include "kernels/common/cpu_targets.h"
 
 namespace chorus::backends {
+namespace {
+
+constexpr std::array<std::string_view, 7> kSimdOperations = {"linear",      "rms_norm",     "gated_rms_norm", "swiglu",
+                                                             "causal_conv", "qk_norm_rope", "attention"};
+constexpr std::array<std::string_view, 5> kPlainOperations = {"embed", "gather_rows", "pointer_scores", "segment_softmax", "copy"};
+
+}  // namespace
 
 std::vector<std::string> cpu_variants(std::string_view operation) {
-  for (std::string_view name : {"embed", "linear", "rms_norm", "gated_rms_norm", "swiglu", "causal_conv", "gated_delta", "qk_norm_rope",
-                                "attention", "gather_rows", "pointer_scores", "segment_softmax", "copy"}) {
-    if (name == operation) return std::string_view(name) == "linear" ? kernels::simd_targets() : std::vector<std::string>{"plain"};
-  }
+  if (operation == "gated_delta") return kernels::gated_delta_cpu_variants();
+  if (std::ranges::find(kSimdOperations, operation) != kSimdOperations.end()) return kernels::simd_targets();
+  if (std::ranges::find(kPlainOperations, operation) != kPlainOperations.end()) return {"plain"};
   return {};
 }
 

@@ -1,9 +1,39 @@
+// Vectorised over channels. The weights [channels, 4] are turned to [4, channels] once per call, so that a vector of channels reads its
+// taps as vectors.
 #include "kernels/causal_conv/causal_conv_cpu.h"
 
-#include <cmath>
+#include "kernels/common/cpu_targets.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/causal_conv/causal_conv_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/common/cpu_vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chorus::kernels {
+namespace HWY_NAMESPACE {
+
+// taps: the input rows t-3 .. t; weights: [4][channels].
+void convolve_row(const float* const* taps, const float* weights, uint64_t channels, float* out) {
+  const Floats d;
+  for_vectors(channels, [&](const auto& load, const auto& store) HWY_ATTR {
+    Vector sum = hn::Mul(load(weights), load(taps[0]));
+    for (uint64_t tap = 1; tap < 4; ++tap) sum = hn::MulAdd(load(weights + tap * channels), load(taps[tap]), sum);
+    store(silu(d, sum), out);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace chorus::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace chorus::kernels {
 namespace {
+
+HWY_EXPORT(convolve_row);
 
 constexpr int64_t kHistory = 3;
 
@@ -15,22 +45,23 @@ const float* input_row(const Rows& x, const float* history, uint64_t channels, u
 }  // namespace
 
 Status causal_conv_cpu(CpuContext& context, const compute::CausalConvArgs& args) {
+  const int64_t target = simd_target(context.forced_variant("causal_conv"));
   const Rows x(args.x);
   const MutableRows out(args.out);
   const uint64_t channels = args.x.cols;
-  const float* weight = floats(args.weight);
   const float* history = floats(args.history_in);
+  CHORUS_ASSIGN(float* weights, context.scratch.acquire_floats("causal_conv", 4 * channels));
+  for (uint64_t channel = 0; channel < channels; ++channel) {
+    for (uint64_t tap = 0; tap < 4; ++tap) weights[tap * channels + channel] = floats(args.weight)[4 * channel + tap];
+  }
   for (const compute::SequenceSpan& span : args.sequences->spans) {
     for_row_ranges(context.pool, span.length, channels, [&](uint64_t first, uint64_t last, uint32_t) {
       for (uint64_t row = first; row < last; ++row) {
         const float* taps[4];
-        for (int64_t tap = 0; tap < 4; ++tap) taps[tap] = input_row(x, history, channels, span.start, static_cast<int64_t>(row) - 3 + tap);
-        float* target = out.row(span.start + row);
-        for (uint64_t channel = 0; channel < channels; ++channel) {
-          const float* w = weight + 4 * channel;
-          const float sum = w[0] * taps[0][channel] + w[1] * taps[1][channel] + w[2] * taps[2][channel] + w[3] * taps[3][channel];
-          target[channel] = sum / (1 + std::exp(-sum));
+        for (int64_t tap = 0; tap < 4; ++tap) {
+          taps[tap] = input_row(x, history, channels, span.start, static_cast<int64_t>(row) - kHistory + tap);
         }
+        CHORUS_SIMD(convolve_row, target)(taps, weights, channels, out.row(span.start + row));
       }
     });
   }
@@ -44,3 +75,4 @@ Status causal_conv_cpu(CpuContext& context, const compute::CausalConvArgs& args)
 }
 
 }  // namespace chorus::kernels
+#endif  // HWY_ONCE

@@ -2,8 +2,18 @@
 
 #include <cmath>
 
+#include "kernels/common/cpu_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/qk_norm_rope/qk_norm_rope_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/common/cpu_vector-inl.h"
+
+#ifndef CHORUS_QK_NORM_ROPE_CPU_ONCE
+#define CHORUS_QK_NORM_ROPE_CPU_ONCE
 namespace chorus::kernels {
-namespace {
 
 struct Rotation {
   const float* cosine;
@@ -11,23 +21,41 @@ struct Rotation {
   uint64_t half;  // rotary_dim / 2
 };
 
+}  // namespace chorus::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace chorus::kernels {
+namespace HWY_NAMESPACE {
+
 // One head: out = rope(rms_norm(in)).
 void norm_and_rotate(const float* in, const float* weight, uint64_t dim, float epsilon, const Rotation& rotation, float* out) {
-  double squares = 0;
-  for (uint64_t i = 0; i < dim; ++i) squares += static_cast<double>(in[i]) * in[i];
-  const float factor = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(dim) + epsilon));
-  for (uint64_t i = 0; i < dim; ++i) out[i] = in[i] * factor * (1 + weight[i]);
-  for (uint64_t i = 0; i < rotation.half; ++i) {
-    const float low = out[i], high = out[i + rotation.half];
-    out[i] = low * rotation.cosine[i] - high * rotation.sine[i];
-    out[i + rotation.half] = high * rotation.cosine[i] + low * rotation.sine[i];
-  }
+  const Floats d;
+  const double mean = sum_of_squares(in, dim) / static_cast<double>(dim);
+  const Vector factor = hn::Set(d, static_cast<float>(1 / std::sqrt(mean + epsilon)));
+  const Vector one = hn::Set(d, 1.0f);
+  for_vectors(dim, [&](const auto& load, const auto& store)
+                       HWY_ATTR { store(hn::Mul(hn::Mul(load(in), factor), hn::Add(one, load(weight))), out); });
+  float* upper = out + rotation.half;
+  for_vectors(rotation.half, [&](const auto& load, const auto& store) HWY_ATTR {
+    const Vector low = load(out), high = load(upper), cosine = load(rotation.cosine), sine = load(rotation.sine);
+    store(hn::NegMulAdd(high, sine, hn::Mul(low, cosine)), out);
+    store(hn::MulAdd(low, sine, hn::Mul(high, cosine)), upper);
+  });
 }
 
-}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace chorus::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chorus::kernels {
+
+HWY_EXPORT(norm_and_rotate);
 
 Status qk_norm_rope_cpu(CpuContext& context, const compute::QkNormRopeArgs& args) {
   if (args.kv.rows == 0) return {};
+  const int64_t target = simd_target(context.forced_variant("qk_norm_rope"));
   const uint64_t dim = args.shape.head_dim, kv_heads = args.shape.kv_heads;
   const Rows kv(args.kv), cosine(args.cosine), sine(args.sine);
   const MutableRows k_out(args.k_out), v_out(args.v_out);
@@ -35,7 +63,8 @@ Status qk_norm_rope_cpu(CpuContext& context, const compute::QkNormRopeArgs& args
     for (uint64_t row = first; row < last; ++row) {
       const Rotation rotation{cosine.row(row), sine.row(row), args.rotary_dim / 2};
       for (uint64_t head = 0; head < kv_heads; ++head) {
-        norm_and_rotate(kv.row(row) + head * dim, floats(args.k_weight), dim, args.epsilon, rotation, k_out.row(row) + head * dim);
+        CHORUS_SIMD(norm_and_rotate, target)
+        (kv.row(row) + head * dim, floats(args.k_weight), dim, args.epsilon, rotation, k_out.row(row) + head * dim);
       }
       std::copy_n(kv.row(row) + kv_heads * dim, kv_heads * dim, v_out.row(row));
     }
@@ -47,7 +76,8 @@ Status qk_norm_rope_cpu(CpuContext& context, const compute::QkNormRopeArgs& args
     for (uint64_t row = first; row < last; ++row) {
       const Rotation rotation{cosine.row(row), sine.row(row), args.rotary_dim / 2};
       for (uint64_t head = 0; head < args.shape.query_heads; ++head) {
-        norm_and_rotate(q_gate.row(row) + 2 * head * dim, floats(args.q_weight), dim, args.epsilon, rotation, q_out.row(row) + head * dim);
+        CHORUS_SIMD(norm_and_rotate, target)
+        (q_gate.row(row) + 2 * head * dim, floats(args.q_weight), dim, args.epsilon, rotation, q_out.row(row) + head * dim);
       }
     }
   });
@@ -55,3 +85,4 @@ Status qk_norm_rope_cpu(CpuContext& context, const compute::QkNormRopeArgs& args
 }
 
 }  // namespace chorus::kernels
+#endif  // HWY_ONCE
