@@ -17,8 +17,8 @@ Result<std::shared_ptr<compute::Buffer>> upload_u32(compute::Backend& backend, s
   return buffer;
 }
 
-Result<std::shared_ptr<compute::Weight>> upload_weight(compute::Backend& backend, std::span<const float> values, uint32_t rows, uint32_t cols,
-                                                       DType dtype) {
+Result<std::shared_ptr<compute::Weight>> upload_weight(compute::Backend& backend, std::span<const float> values, uint32_t rows,
+                                                       uint32_t cols, DType dtype) {
   return backend.create_weight("case weight", rows, cols, dtype, [&](uint32_t first, uint32_t count, std::span<float> out) -> Status {
     std::copy_n(values.begin() + static_cast<size_t>(first) * cols, static_cast<size_t>(count) * cols, out.begin());
     return {};
@@ -54,8 +54,33 @@ Result<GuardedOutput> make_output(compute::Backend& backend, uint32_t rows, uint
   return make_guarded(backend, rows, cols, stride, nullptr);
 }
 
-Result<GuardedOutput> make_output(compute::Backend& backend, uint32_t rows, uint32_t cols, uint32_t stride, std::span<const float> initial) {
+Result<GuardedOutput> make_output(compute::Backend& backend, uint32_t rows, uint32_t cols, uint32_t stride,
+                                  std::span<const float> initial) {
   return make_guarded(backend, rows, cols, stride, initial.data());
+}
+
+Result<StridedInput> make_input(compute::Backend& backend, std::span<const float> values, uint32_t rows, uint32_t cols, uint32_t stride,
+                                uint64_t offset) {
+  std::vector<float> content(offset + static_cast<size_t>(rows) * stride, std::numeric_limits<float>::quiet_NaN());
+  for (size_t row = 0; row < rows; ++row) std::copy_n(values.begin() + row * cols, cols, content.begin() + offset + row * stride);
+  StridedInput input;
+  CHORUS_ASSIGN(input.buffer, upload(backend, content));
+  input.view = {input.buffer.get(), offset, rows, cols, stride};
+  return input;
+}
+
+void for_each_variant(compute::Backend& backend, const std::string& operation, std::vector<CaseResult>& results,
+                      const std::function<void(const std::string&)>& body) {
+  for (const std::string& variant : backend.variants(operation)) {
+    if (Status forced = backend.force_variant(operation, variant); !forced.ok()) {
+      results.push_back(failed(operation, variant, "force", forced.error()));
+      continue;
+    }
+    body(variant);
+  }
+  if (Status released = backend.force_variant(operation, ""); !released.ok())
+    results.push_back(failed(operation, "", "release", released.error()));
+  body("");
 }
 
 CaseResult failed(std::string operation, std::string variant, std::string name, const Error& error) {

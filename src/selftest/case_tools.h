@@ -42,8 +42,8 @@ inline constexpr uint32_t kSentinelCount = 64;  // before and after every output
 
 Result<std::shared_ptr<compute::Buffer>> upload(compute::Backend& backend, std::span<const float> values);
 Result<std::shared_ptr<compute::Buffer>> upload_u32(compute::Backend& backend, std::span<const uint32_t> values);
-Result<std::shared_ptr<compute::Weight>> upload_weight(compute::Backend& backend, std::span<const float> values, uint32_t rows, uint32_t cols,
-                                                       DType dtype);
+Result<std::shared_ptr<compute::Weight>> upload_weight(compute::Backend& backend, std::span<const float> values, uint32_t rows,
+                                                       uint32_t cols, DType dtype);
 Result<std::vector<float>> download(compute::Backend& backend, const compute::Buffer& buffer);
 
 // An output matrix [rows, cols] with a row stride, filled with NaN between sentinels; the view starts after the first sentinels.
@@ -59,6 +59,18 @@ Result<GuardedOutput> make_output(compute::Backend& backend, uint32_t rows, uint
 // tolerance of element i. Fails on NaN, on a touched sentinel or stride gap. Fills error, tolerance (of the worst element) and pass.
 CaseResult compare(compute::Backend& backend, const GuardedOutput& output, std::span<const double> expected,
                    const std::function<double(size_t)>& tolerance_of, std::string operation, std::string variant, std::string name);
+
+// An input matrix [rows, cols] at `offset` with a row stride; everything around it is NaN.
+struct StridedInput {
+  std::shared_ptr<compute::Buffer> buffer;
+  compute::View view;
+};
+Result<StridedInput> make_input(compute::Backend& backend, std::span<const float> values, uint32_t rows, uint32_t cols, uint32_t stride,
+                                uint64_t offset);
+
+// Calls `body` with every variant of the operation, forced, and then with "" (the backend's own choice). Leaves none forced.
+void for_each_variant(compute::Backend& backend, const std::string& operation, std::vector<CaseResult>& results,
+                      const std::function<void(const std::string&)>& body);
 
 CaseResult failed(std::string operation, std::string variant, std::string name, const Error& error);
 
