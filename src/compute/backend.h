@@ -97,6 +97,12 @@ struct Fallback {
   std::string reason;
 };
 
+// What the device reaches on loops that do nothing else, measured now.
+struct DevicePeak {
+  double flops_per_second = 0;  // f32 multiply-adds, counted as two
+  double bytes_per_second = 0;  // memory traffic, bytes read plus bytes written
+};
+
 struct KernelTime {
   std::string kernel;   // operation and variant
   uint32_t calls = 0;
@@ -131,6 +137,9 @@ class Backend {
   virtual std::vector<std::string> variants(std::string_view operation) const = 0;
   // Forces one variant until called with an empty name. Errors: not_found.
   virtual Status force_variant(std::string_view operation, std::string_view variant) = 0;
+
+  // Takes about a second. For benchmarks, which state speeds as fractions of it.
+  virtual Result<DevicePeak> measure_peak() = 0;
 
   // Per-kernel device times since the last call; empty unless profiling was asked for at creation.
   virtual Result<std::vector<KernelTime>> take_kernel_times() = 0;
