@@ -9,6 +9,7 @@
 #include "backends/webgpu/weight_upload.h"
 #include "compute/check.h"
 #include "kernels/common/webgpu_context.h"
+#include "kernels/peak/peak_webgpu.h"
 
 namespace chorus::backends {
 namespace {
@@ -122,6 +123,8 @@ class WebgpuBackend final : public compute::Backend {
     return {};
   }
   Status force_variant(std::string_view operation, std::string_view variant) override;
+
+  Result<compute::DevicePeak> measure_peak() override { return kernels::measure_webgpu_peak(*device_); }
 
   Result<std::vector<compute::KernelTime>> take_kernel_times() override {
     CHORUS_ASSIGN(const std::vector<gpu::DispatchTime> times, device_->take_times());
