@@ -16,6 +16,7 @@
 #include "backends/cpu/operation_table.h"
 #include "backends/cpu/weight_packing.h"
 #include "compute/check.h"
+#include "kernels/peak/peak_cpu.h"
 
 namespace chorus::backends {
 namespace {
@@ -120,6 +121,8 @@ class CpuBackend final : public compute::Backend {
     return make_error(ErrorCode::not_found, "variant \"" + std::string(variant) + "\" of operation \"" + std::string(operation) +
                                                 "\": expected one of those that this processor can run, found none of that name");
   }
+
+  Result<compute::DevicePeak> measure_peak() override { return kernels::measure_cpu_peak(*pool_); }
 
   Result<std::vector<compute::KernelTime>> take_kernel_times() override {
     std::vector<compute::KernelTime> times;

@@ -1,6 +1,8 @@
 // Compiled once for every instruction set that Highway knows; the best one of the machine is chosen at run time.
 #include "kernels/peak/peak_cpu.h"
 
+#include <hwy/aligned_allocator.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
