@@ -72,6 +72,9 @@ class Qwen35 {
   Result<std::unique_ptr<SequenceState>> new_state(uint32_t capacity) const;
   // A private copy with room for `capacity` >= length tokens.
   Result<std::unique_ptr<SequenceState>> clone_state(const SequenceState& state, uint32_t capacity) const;
+  // Everything that later tokens depend on, layer after layer, as f32: convolution history and delta state, or keys and values.
+  // For tests and debugging; the values are copied to the host.
+  Result<std::vector<float>> read_state(const SequenceState& state) const;
   // For memory plans, without loading anything.
   static uint64_t state_bytes(const formats::TextConfig& config, uint32_t capacity);
   static uint64_t weight_bytes(const formats::TextConfig& config, const compute::Backend& backend, DType dtype);

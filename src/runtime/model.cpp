@@ -12,7 +12,7 @@
 #include "formats/checkpoint.h"
 #include "formats/json.h"
 #include "formats/tokenizer.h"
-#include "runtime/backend_choice.h"
+#include "runtime/model.h"
 
 namespace chorus {
 
@@ -109,8 +109,10 @@ QuestionKind kind_of(decisions::QuestionType type) {
 
 class LoadedModel final : public Model {
  public:
-  LoadedModel(ModelOptions options, formats::Checkpoint checkpoint, formats::Tokenizer tokenizer, decisions::Delimiters delimiters)
+  LoadedModel(ModelOptions options, runtime::BackendFactory factory, formats::Checkpoint checkpoint, formats::Tokenizer tokenizer,
+              decisions::Delimiters delimiters)
       : options_(std::move(options)),
+        factory_(std::move(factory)),
         checkpoint_(std::move(checkpoint)),
         tokenizer_(std::move(tokenizer)),
         delimiters_(delimiters),
@@ -127,7 +129,7 @@ class LoadedModel final : public Model {
     request.cpu_threads = options_.cpu_threads;
     request.log = log_sink();
     auto side = std::make_shared<DeviceSide>();
-    CHORUS_ASSIGN(side->choice, runtime::choose_backend(request));
+    CHORUS_ASSIGN(side->choice, factory_(request));
     engine::EngineOptions engine_options;
     engine_options.dtype = dtype_of(options_.dtype);
     engine_options.memory_bytes_max = options_.memory_bytes_max;
@@ -259,6 +261,7 @@ class LoadedModel final : public Model {
   }
 
   ModelOptions options_;
+  runtime::BackendFactory factory_;
   formats::Checkpoint checkpoint_;
   formats::Tokenizer tokenizer_;
   decisions::Delimiters delimiters_;
@@ -268,14 +271,16 @@ class LoadedModel final : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
+Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) { return runtime::load_model(options, runtime::choose_backend); }
+
+Result<std::unique_ptr<Model>> runtime::load_model(const ModelOptions& options, BackendFactory factory) {
   formats::OpenOptions open;
   open.base = options.base;
   CHORUS_ASSIGN(formats::Checkpoint checkpoint, formats::open_checkpoint(options.model, open));
   CHORUS_ASSIGN(const std::string tokenizer_json, checkpoint.tokenizer_json());
   CHORUS_ASSIGN(formats::Tokenizer tokenizer, formats::Tokenizer::parse(tokenizer_json));
   CHORUS_ASSIGN(const decisions::Delimiters delimiters, decisions::find_delimiters(tokenizer));
-  auto model = std::make_unique<LoadedModel>(options, std::move(checkpoint), std::move(tokenizer), delimiters);
+  auto model = std::make_unique<LoadedModel>(options, std::move(factory), std::move(checkpoint), std::move(tokenizer), delimiters);
   CHORUS_TRY(model->ensure_device());
   return model;
 }

@@ -1,0 +1,220 @@
+#include "model/model_suite.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "engine/decision_engine.h"
+#include "formats/checkpoint.h"
+#include "models/qwen35.h"
+#include "verify/verify.h"
+
+namespace chorus::model_suite {
+
+namespace {
+
+const std::filesystem::path kData = CHORUS_TEST_DATA;
+const std::filesystem::path kModels = CHORUS_MODELS;
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.error().to_line();
+    std::abort();  // a test without its model has failed; going on would only hide why
+  }
+  return std::move(result).value();
+}
+
+formats::Checkpoint kev_mini() {
+  formats::OpenOptions open;
+  open.base = kModels / "kev-mini-base";
+  return must(formats::open_checkpoint(kModels / "kev-mini", open));
+}
+
+void expect_pass(const verify::Report& report, size_t lines) {
+  EXPECT_EQ(report.lines.size(), lines);
+  for (const verify::Line& line : report.lines) {
+    EXPECT_TRUE(line.pass) << line.name << ": " << line.detail << " (logits " << line.logit_error << ", probabilities " << line.probability_error
+                           << ")";
+  }
+}
+
+// Token ids of no meaning, the same everywhere.
+std::vector<uint32_t> some_tokens(uint32_t count, uint32_t vocabulary, uint32_t seed) {
+  std::vector<uint32_t> tokens(count);
+  uint64_t state = seed;
+  for (uint32_t& token : tokens) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    token = static_cast<uint32_t>((state >> 33) % vocabulary);
+  }
+  return tokens;
+}
+
+engine::BranchQuery some_branch(uint32_t tokens, uint32_t options, uint32_t vocabulary, uint32_t seed) {
+  engine::BranchQuery branch;
+  branch.tokens = some_tokens(tokens, vocabulary, seed);
+  branch.decide = tokens - 1;
+  for (uint32_t i = 0; i < options; ++i) branch.option_ends.push_back(tokens - 1 - options + i);
+  return branch;
+}
+
+// Lengths from 6 to 93 tokens and 1 to 5 options.
+std::vector<engine::BranchQuery> some_branches(uint32_t count, uint32_t vocabulary) {
+  std::vector<engine::BranchQuery> branches;
+  for (uint32_t i = 0; i < count; ++i) branches.push_back(some_branch(6 + (i * 29) % 88, 1 + i % 5, vocabulary, 1000 + i));
+  return branches;
+}
+
+double largest_difference(const engine::BranchScores& a, const engine::BranchScores& b) {
+  EXPECT_EQ(a.probabilities.size(), b.probabilities.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(a.probabilities.size(), b.probabilities.size()); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a.probabilities[i]) - b.probabilities[i]));
+  }
+  return worst;
+}
+
+void expect_same_bits(const engine::BranchScores& a, const engine::BranchScores& b, const char* what) {
+  EXPECT_EQ(a.logits, b.logits) << what;
+  EXPECT_EQ(a.probabilities, b.probabilities) << what;
+}
+
+std::unique_ptr<engine::DecisionEngine> load_engine(compute::Backend& backend, const formats::Checkpoint& checkpoint, uint32_t rows_max = 2048) {
+  engine::EngineOptions options;
+  options.rows_max = rows_max;
+  return must(engine::DecisionEngine::load(backend, checkpoint, options));
+}
+
+}  // namespace
+
+void check_fixture_against_reference(compute::Backend& backend, DType dtype) {
+  const formats::Checkpoint checkpoint = must(formats::open_checkpoint(kData / "qwen3_5_text"));
+  expect_pass(must(verify::verify_model(backend, checkpoint, kData / "qwen3_5_text" / "golden.safetensors", dtype)), 3);
+}
+
+void check_kev_mini_against_reference(compute::Backend& backend, DType dtype) {
+  expect_pass(must(verify::verify_model(backend, kev_mini(), kData / "kev-mini.golden.jsonl", dtype)), 48);
+}
+
+void check_prompt_splits(compute::Backend& backend) {
+  const formats::Checkpoint checkpoint = must(formats::open_checkpoint(kData / "qwen3_5_text"));
+  models::LoadOptions options;
+  options.language_head = true;
+  const auto model = must(models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
+  const std::vector<uint32_t> prompt = some_tokens(150, checkpoint.config.vocab_size, 7);
+  const uint32_t last = 149;
+  auto whole = must(model->new_state(150));
+  const auto whole_hidden = must(model->advance(*whole, prompt, std::span(&last, 1)));
+  const std::vector<float> whole_state = must(model->read_state(*whole));
+  const std::vector<float> whole_logits = must(model->logits(*whole_hidden, 1));
+  auto largest = [](const std::vector<float>& values) {
+    double scale = 0;
+    for (float value : values) scale = std::max(scale, std::abs(static_cast<double>(value)));
+    return scale;
+  };
+  auto expect_close = [&](const std::vector<float>& found, const std::vector<float>& expected, uint32_t piece, const char* what) {
+    ASSERT_EQ(found.size(), expected.size());
+    const double limit = 2e-5 * largest(expected);
+    ASSERT_GT(limit, 0);
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_LE(std::abs(static_cast<double>(found[i]) - expected[i]), limit) << what << " element " << i << ", pieces of " << piece;
+    }
+  };
+  for (uint32_t piece : {1u, 3u, 63u, 64u, 65u, 127u}) {
+    auto state = must(model->new_state(150));
+    models::BufferPtr hidden;
+    for (uint32_t done = 0; done < 150;) {
+      const uint32_t count = std::min(piece, 150 - done);
+      const uint32_t end = count - 1;
+      hidden = must(model->advance(*state, std::span(prompt).subspan(done, count), std::span(&end, 1)));
+      done += count;
+    }
+    expect_close(must(model->read_state(*state)), whole_state, piece, "state");
+    expect_close(must(model->logits(*hidden, 1)), whole_logits, piece, "logits");
+  }
+}
+
+void check_question_batches(compute::Backend& backend, uint32_t many) {
+  const formats::Checkpoint checkpoint = kev_mini();
+  const auto engine = load_engine(backend, checkpoint);
+  const uint32_t vocabulary = checkpoint.config.vocab_size;
+  const engine::Prefix prefix = must(engine->prefill(some_tokens(77, vocabulary, 3)));
+  const std::vector<float> before = must(engine->model().read_state(prefix.state()));
+  const std::vector<engine::BranchQuery> branches = some_branches(std::max(many, 9u), vocabulary);
+
+  std::vector<engine::BranchScores> alone;
+  for (uint32_t i = 0; i < std::min<size_t>(branches.size(), 64); ++i) {
+    alone.push_back(must(engine->evaluate(prefix, std::span(branches).subspan(i, 1)))[0]);
+  }
+  for (uint32_t count : {1u, 8u, 9u, many}) {
+    const auto together = must(engine->evaluate(prefix, std::span(branches).first(count)));
+    ASSERT_EQ(together.size(), count);
+    for (size_t i = 0; i < std::min<size_t>(count, alone.size()); ++i) {
+      EXPECT_LE(largest_difference(together[i], alone[i]), 1e-5) << "question " << i << " of " << count;
+    }
+    const auto again = must(engine->evaluate(prefix, std::span(branches).first(count)));
+    for (size_t i = 0; i < count; ++i) expect_same_bits(again[i], together[i], "the same call again");
+  }
+  const size_t few = 9;
+  std::vector<engine::BranchQuery> reversed(branches.begin(), branches.begin() + few);
+  std::reverse(reversed.begin(), reversed.end());
+  const auto backwards = must(engine->evaluate(prefix, reversed));
+  for (size_t i = 0; i < few; ++i) EXPECT_LE(largest_difference(backwards[few - 1 - i], alone[i]), 1e-5) << "reversed order, question " << i;
+  EXPECT_EQ(must(engine->model().read_state(prefix.state())), before) << "evaluating changed the prefix";
+}
+
+void check_small_passes(compute::Backend& backend) {
+  const formats::Checkpoint checkpoint = kev_mini();
+  const uint32_t vocabulary = checkpoint.config.vocab_size;
+  const std::vector<uint32_t> state = some_tokens(150, vocabulary, 5);
+  std::vector<engine::BranchQuery> branches = some_branches(6, vocabulary);
+  branches.push_back(some_branch(200, 4, vocabulary, 99));  // longer than a small pass
+  const auto big = load_engine(backend, checkpoint);
+  const auto expected = must(big->evaluate(must(big->prefill(state)), branches));
+  const auto small = load_engine(backend, checkpoint, 64);
+  ASSERT_EQ(small->model().pass_rows_max(), 64u);
+  const engine::Prefix prefix = must(small->prefill(state));
+  const std::vector<float> before = must(small->model().read_state(prefix.state()));
+  const auto found = must(small->evaluate(prefix, branches));
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_LE(largest_difference(found[i], expected[i]), 1e-5) << "question " << i;
+  EXPECT_EQ(must(small->model().read_state(prefix.state())), before) << "a long question changed the prefix";
+}
+
+void check_two_prefixes(compute::Backend& backend) {
+  const formats::Checkpoint checkpoint = kev_mini();
+  const auto engine = load_engine(backend, checkpoint);
+  const uint32_t vocabulary = checkpoint.config.vocab_size;
+  const auto branches = some_branches(3, vocabulary);
+  const engine::Prefix first = must(engine->prefill(some_tokens(40, vocabulary, 11)));
+  const auto first_alone = must(engine->evaluate(first, branches));
+  const engine::Prefix second = must(engine->prefill(some_tokens(130, vocabulary, 12)));
+  const auto second_once = must(engine->evaluate(second, branches));
+  const auto first_again = must(engine->evaluate(first, branches));
+  const auto second_again = must(engine->evaluate(second, branches));
+  bool differ = false;
+  for (size_t i = 0; i < branches.size(); ++i) {
+    expect_same_bits(first_again[i], first_alone[i], "first prefix");
+    expect_same_bits(second_again[i], second_once[i], "second prefix");
+    differ = differ || first_alone[i].logits != second_once[i].logits;
+  }
+  EXPECT_TRUE(differ) << "different states gave the same answers";
+}
+
+void check_long_state(compute::Backend& backend, uint32_t tokens) {
+  formats::Checkpoint checkpoint = kev_mini();
+  checkpoint.config.max_positions = tokens + 100;
+  const auto engine = load_engine(backend, checkpoint);
+  const uint32_t vocabulary = checkpoint.config.vocab_size;
+  const engine::Prefix prefix = must(engine->prefill(some_tokens(tokens, vocabulary, 21)));
+  EXPECT_EQ(prefix.tokens(), tokens);
+  for (float value : must(engine->model().read_state(prefix.state()))) ASSERT_TRUE(std::isfinite(value));
+  for (const engine::BranchScores& scores : must(engine->evaluate(prefix, some_branches(3, vocabulary)))) {
+    EXPECT_NEAR(std::accumulate(scores.probabilities.begin(), scores.probabilities.end(), 0.0), 1.0, 1e-5);
+  }
+}
+
+}  // namespace chorus::model_suite
