@@ -139,6 +139,7 @@ Result<Prefix> DecisionEngine::prefill(std::span<const uint32_t> tokens) const {
   }
   CHORUS_ASSIGN(std::shared_ptr<models::SequenceState> state, model_->new_state(static_cast<uint32_t>(tokens.size())));
   CHORUS_TRY(model_->advance(*state, tokens, {}));
+  Qwen35::seal(*state);
   return Prefix(std::move(state));
 }
 

@@ -531,7 +531,16 @@ Result<BufferPtr> Qwen35::run_pass(Pass& pass) const {
   return hidden;
 }
 
+void Qwen35::seal(SequenceState& state) {
+  state.sealed_ = true;
+  for (SequenceState::Layer& layer : state.layers_) {
+    layer.conv_history[1 - state.current_].reset();
+    layer.delta_state[1 - state.current_].reset();
+  }
+}
+
 Result<BufferPtr> Qwen35::advance(SequenceState& state, std::span<const uint32_t> tokens, std::span<const uint32_t> outputs) const {
+  if (state.sealed_) return make_error(ErrorCode::invalid_argument, "sequence state: it was sealed, so it cannot read more tokens");
   if (tokens.size() > state.capacity_ - state.length_) {
     return make_error(ErrorCode::limit_exceeded, "sequence state: room for " + std::to_string(state.capacity_ - state.length_) +
                                                      " more tokens, asked for " + std::to_string(tokens.size()));

@@ -48,6 +48,7 @@ class SequenceState {
   uint32_t length_ = 0;
   uint32_t capacity_ = 0;
   uint32_t current_ = 0;
+  bool sealed_ = false;
 };
 
 // One pass: `tokens` are sequences laid end to end (`lengths` sums to tokens.size()), each continuing the same state.
@@ -86,6 +87,9 @@ class Qwen35 {
   // token indices listed there (ascending, relative to `tokens`): f32 [outputs.size(), hidden].
   // On an error the state is unusable and must be dropped.
   Result<BufferPtr> advance(SequenceState& state, std::span<const uint32_t> tokens, std::span<const uint32_t> outputs) const;
+
+  // Frees what only further tokens would need; the state can then be read and cloned, but not advanced.
+  static void seal(SequenceState& state);
 
   // Reads several sequences from one shared state, writing none of it. Returns the final-norm hidden rows at `outputs`
   // (indices into input.tokens): f32 [outputs.size(), hidden]. input.tokens.size() <= pass_rows_max().
