@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu/bind_groups.h"
+#include "gpu/blob_cache.h"
 #include "gpu/device.h"
 #include "gpu/errors.h"
 
@@ -20,8 +21,9 @@ namespace chorus::gpu {
 struct Core {
   ~Core();
 
-  // Declared first, so destroyed last: Dawn's callbacks write to it while the device goes away.
+  // Declared first, so destroyed last: Dawn's callbacks use these two while the device goes away.
   DeviceErrors errors;
+  std::unique_ptr<BlobCache> blob_cache;  // null: no cache on disk
   std::unique_ptr<dawn::native::Instance> native_instance;
   wgpu::Instance instance;
   wgpu::Device device;

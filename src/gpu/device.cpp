@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <string>
 #include <utility>
 
+#include "base/hash.h"
+#include "gpu/adapter_report.h"
 #include "gpu/adapters.h"
 #include "gpu/core.h"
 #include "gpu/pipelines.h"
@@ -230,13 +233,42 @@ Result<std::vector<DispatchTime>> DeviceImpl::take_times() {
   return recorder_.timestamps().take();
 }
 
+// One directory per adapter, driver and Dawn build: blobs of another of these are never even looked at.
+std::unique_ptr<BlobCache> make_blob_cache(const Capabilities& capabilities, const std::string& directory) {
+  if (directory.empty()) return nullptr;
+  const std::string identity = capabilities.name + "\n" + capabilities.backend + "\n" + capabilities.driver + "\n" + dawn_build_id();
+  Result<std::string> digest = sha256_hex(std::as_bytes(std::span<const char>(identity)));
+  if (!digest) return nullptr;
+  return std::make_unique<BlobCache>(std::filesystem::path(directory) / digest->substr(0, 16));
+}
+
+// The C form: the C++ wrapper of this structure does not compile with callbacks (Dawn 20260909).
+WGPUDawnCacheDeviceDescriptor blob_cache_descriptor(BlobCache* cache) {
+  WGPUDawnCacheDeviceDescriptor descriptor = WGPU_DAWN_CACHE_DEVICE_DESCRIPTOR_INIT;
+  descriptor.isolationKey = {"chorus", WGPU_STRLEN};
+  descriptor.dawnLoadCacheDataCallbackInfo.callback = [](size_t key_bytes, const uint8_t* key, size_t value_bytes, uint8_t* value,
+                                                         void* blobs, void*) -> size_t {
+    return static_cast<BlobCache*>(blobs)->load(std::as_bytes(std::span(key, key_bytes)),
+                                                std::as_writable_bytes(std::span(value, value == nullptr ? 0 : value_bytes)));
+  };
+  descriptor.dawnLoadCacheDataCallbackInfo.userdata1 = cache;
+  descriptor.dawnStoreCacheDataCallbackInfo.callback = [](size_t key_bytes, const uint8_t* key, size_t value_bytes, const uint8_t* value,
+                                                          void* blobs, void*) {
+    static_cast<BlobCache*>(blobs)->store(std::as_bytes(std::span(key, key_bytes)), std::as_bytes(std::span(value, value_bytes)));
+  };
+  descriptor.dawnStoreCacheDataCallbackInfo.userdata1 = cache;
+  return descriptor;
+}
+
 // Chains the callbacks of errors and loss, and asks the adapter for a device.
 Status request_device(Core& core, const wgpu::Adapter& adapter, Toggles& toggles, const DeviceOptions& options) {
   wgpu::Limits limits;
   adapter.GetLimits(&limits);
   const std::vector<wgpu::FeatureName> features = wanted_features(adapter, options);
+  WGPUDawnCacheDeviceDescriptor cache = blob_cache_descriptor(core.blob_cache.get());
+  cache.chain.next = reinterpret_cast<WGPUChainedStruct*>(toggles.chain());
   wgpu::DeviceDescriptor descriptor;
-  descriptor.nextInChain = toggles.chain();
+  descriptor.nextInChain = core.blob_cache ? reinterpret_cast<const wgpu::ChainedStruct*>(&cache) : toggles.chain();
   descriptor.label = "chorus";
   descriptor.requiredFeatureCount = features.size();
   descriptor.requiredFeatures = features.data();
@@ -274,10 +306,12 @@ Result<std::unique_ptr<Device>> Device::create(const DeviceOptions& options, con
   core->instance = wgpu::Instance(core->native_instance->Get());
   if (!core->instance) return make_error(ErrorCode::internal, "webgpu: Dawn gave no instance");
   CHORUS_ASSIGN(FoundAdapter chosen, choose_adapter(find_adapters(*core->native_instance, toggles), options));
+  CHORUS_TRY(check_required(chosen.capabilities));
   core->capabilities = std::move(chosen.capabilities);
   apply_caps(core->capabilities, options);
   core->memory_bytes_cap = options.memory_bytes_cap;
   core->wait_seconds_max = options.wait_timeout_seconds;
+  core->blob_cache = make_blob_cache(core->capabilities, options.cache_directory);
   CHORUS_TRY(request_device(*core, chosen.adapter, toggles, options));
   log_to(log, LogLevel::info,
          "webgpu: adapter " + core->capabilities.name + " (" + core->capabilities.backend + ", " + core->capabilities.driver + ")");

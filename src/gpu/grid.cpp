@@ -1,3 +1,4 @@
+// Folding of long grids. Pure.
 #include <algorithm>
 #include <cmath>
 

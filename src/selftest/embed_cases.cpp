@@ -1,3 +1,4 @@
+// Known-answer cases of embed: every stored type, odd widths, more ids than one grid dimension holds workgroups.
 #include <string>
 #include <utility>
 

@@ -1,3 +1,4 @@
+// Known-answer cases of gather_rows: strided views, odd widths, more rows than one grid dimension holds workgroups.
 #include <string>
 #include <utility>
 

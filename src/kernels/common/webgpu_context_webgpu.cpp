@@ -1,3 +1,4 @@
+// Views as bindings: windows of buffers larger than one binding. Pure.
 #include <algorithm>
 #include <string>
 

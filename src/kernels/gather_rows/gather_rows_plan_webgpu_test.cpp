@@ -1,0 +1,53 @@
+// The plan of gather_rows without a device.
+#include <gtest/gtest.h>
+
+#include "kernels/gather_rows/gather_rows_webgpu.h"
+
+namespace chorus::kernels {
+namespace {
+
+class FakeStorage final : public gpu::Storage {
+ public:
+  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  uint64_t bytes_;
+};
+
+gpu::Capabilities adapter_with(uint32_t workgroups) {
+  gpu::Capabilities adapter;
+  adapter.storage_binding_bytes_max = 128ull << 20;
+  adapter.workgroups_per_dimension_max = workgroups;
+  return adapter;
+}
+
+Result<GatherRowsPlan> plan_of(uint32_t rows, uint32_t cols, uint32_t limit, std::string_view forced = "") {
+  WebgpuBuffer x(std::make_shared<FakeStorage>(uint64_t{10} * cols * 4));
+  WebgpuBuffer indices(std::make_shared<FakeStorage>(uint64_t{rows} * 4));
+  WebgpuBuffer out(std::make_shared<FakeStorage>(uint64_t{rows} * cols * 4));
+  return plan_gather_rows({{&x, 0, 10, cols, cols}, &indices, {&out, 0, rows, cols, cols}}, adapter_with(limit), forced);
+}
+
+TEST(GatherRowsPlan, AtTheEdgesOfALimit) {
+  for (const uint32_t rows : {6u, 7u, 8u, 48u, 49u}) {
+    const Result<GatherRowsPlan> plan = plan_of(rows, 5, 7);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_GE(plan->grid.x * plan->grid.y, rows);
+    EXPECT_LE(plan->grid.x, 7u);
+    EXPECT_LE(plan->grid.y, 7u);
+  }
+}
+
+TEST(GatherRowsPlan, ChunksOfWideRows) {
+  EXPECT_EQ(plan_of(3, 256, 65535)->params.chunks_per_row, 1u);
+  EXPECT_EQ(plan_of(3, 257, 65535)->params.chunks_per_row, 2u);
+  EXPECT_EQ(plan_of(3, 257, 65535)->grid.x, 6u);
+}
+
+TEST(GatherRowsPlan, NothingToDo) { EXPECT_EQ(plan_of(0, 5, 7)->grid.x, 0u); }
+
+TEST(GatherRowsPlan, UnknownVariantIsRefused) { EXPECT_FALSE(plan_of(1, 5, 7, "fast").ok()); }
+
+}  // namespace
+}  // namespace chorus::kernels
