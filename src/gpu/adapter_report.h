@@ -9,8 +9,8 @@
 namespace chorus::gpu {
 
 struct Lack {
-  std::string feature;  // "f16", "storage binding of 1 GiB" ...
-  std::string effect;   // what happens without it
+  std::string feature;    // "f16", "storage binding of 1 GiB" ...
+  std::string effect;     // what happens without it
   bool required = false;  // no kernel set runs without it
 };
 

@@ -1,4 +1,5 @@
-// File format, little-endian: magic (8 bytes), key size, value size (u64 each), SHA-256 of key and value in hexadecimal (64 bytes), key, value.
+// File format, little-endian: magic (8 bytes), key size, value size (u64 each), SHA-256 of key and value in hexadecimal (64 bytes), key,
+// value.
 #include "gpu/blob_cache.h"
 
 #include <algorithm>

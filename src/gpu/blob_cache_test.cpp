@@ -41,9 +41,7 @@ class BlobCacheFiles : public testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  static void replace(const fs::path& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-  }
+  static void replace(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary | std::ios::trunc) << text; }
 
   static std::string load(BlobCache& cache, std::string_view key) {
     const std::vector<std::byte> key_bytes = bytes_of(key);

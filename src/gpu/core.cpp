@@ -37,6 +37,9 @@ Result<wgpu::Buffer> Core::create_buffer(wgpu::BufferUsage usage, uint64_t bytes
   descriptor.label = wgpu::StringView(label);
   descriptor.usage = usage;
   descriptor.size = bytes;
+  wgpu::DawnFakeBufferOOMForTesting fake;
+  fake.fakeOOMAtDevice = true;
+  if (fake_out_of_memory_bytes != 0 && bytes >= fake_out_of_memory_bytes) descriptor.nextInChain = &fake;
   wgpu::Buffer buffer = device.CreateBuffer(&descriptor);
   Status status = scopes.finish("create buffer " + std::string(label) + " of " + std::to_string(bytes) + " bytes");
   if (status.ok() && !buffer) status = make_error(ErrorCode::out_of_memory, "webgpu: buffer " + std::string(label) + " was not created");

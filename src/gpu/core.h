@@ -31,6 +31,7 @@ struct Core {
   Capabilities capabilities;
   BindGroupCache bind_groups;
   uint64_t memory_bytes_cap = 0;
+  uint64_t fake_out_of_memory_bytes = 0;
   double wait_seconds_max = 600;
 
   // Byte count. Creation reserves before it asks Dawn.

@@ -310,6 +310,7 @@ Result<std::unique_ptr<Device>> Device::create(const DeviceOptions& options, con
   core->capabilities = std::move(chosen.capabilities);
   apply_caps(core->capabilities, options);
   core->memory_bytes_cap = options.memory_bytes_cap;
+  core->fake_out_of_memory_bytes = options.fake_out_of_memory_bytes;
   core->wait_seconds_max = options.wait_timeout_seconds;
   core->blob_cache = make_blob_cache(core->capabilities, options.cache_directory);
   CHORUS_TRY(request_device(*core, chosen.adapter, toggles, options));

@@ -72,8 +72,9 @@ struct DeviceOptions {
   bool hide_subgroups = false;
   uint64_t storage_binding_bytes_cap = 0;  // 0: no cap
   uint32_t workgroups_per_dimension_cap = 0;
-  uint64_t memory_bytes_cap = 0;        // creations past it fail with out_of_memory; 0: no cap
-  uint32_t wait_timeout_seconds = 600;  // a device that answers later than this counts as lost
+  uint64_t memory_bytes_cap = 0;          // creations past it fail with out_of_memory; 0: no cap
+  uint64_t fake_out_of_memory_bytes = 0;  // Dawn reports out of memory for buffers of this size and more; 0: never
+  uint32_t wait_timeout_seconds = 600;    // a device that answers later than this counts as lost
 };
 
 // Every adapter that Dawn finds, without the Null backend.

@@ -113,7 +113,8 @@ Status add(Device& device, const std::shared_ptr<Storage>& storage, uint32_t cou
   return device.dispatch(dispatch);
 }
 
-Status move(Device& device, const std::shared_ptr<Storage>& source, const std::shared_ptr<Storage>& target, uint32_t count, uint32_t value) {
+Status move(Device& device, const std::shared_ptr<Storage>& source, const std::shared_ptr<Storage>& target, uint32_t count,
+            uint32_t value) {
   const Params params{count, value, {}};
   Dispatch dispatch;
   dispatch.shader = &kMove;
@@ -197,7 +198,8 @@ TEST_F(GpuDevice, DispatchesSeeEachOther) {
   ASSERT_TRUE(device_->copy(c, 0, a, 0, 40).ok());  // a copy between dispatches
   ASSERT_TRUE(move(*device_, a, c, 10, 1000).ok());
   ASSERT_TRUE(device_->submit().ok());
-  const std::vector<uint32_t> a_values = read_all(*device_, a, 100), b_values = read_all(*device_, b, 100), c_values = read_all(*device_, c, 100);
+  const std::vector<uint32_t> a_values = read_all(*device_, a, 100), b_values = read_all(*device_, b, 100),
+                              c_values = read_all(*device_, c, 100);
   for (uint32_t index = 0; index < 100; ++index) {
     EXPECT_EQ(a_values[index], index < 10 ? index + 110 : index);
     EXPECT_EQ(b_values[index], index < 50 ? index + 1 : (index + 10) * 3 + 7);
@@ -364,6 +366,23 @@ TEST_F(GpuDevice, MemoryCapIsOutOfMemory) {
   EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
   half.reset();
   EXPECT_TRUE(device->create_storage(600000, "fits now").ok());
+}
+
+TEST(GpuDevices, OutOfMemoryOfTheDriverIsAnErrorAndTheDeviceLives) {
+  for (const ToggleSet toggles : {ToggleSet::safe, ToggleSet::fast}) {
+    DeviceOptions options = software_options();
+    options.toggles = toggles;
+    options.fake_out_of_memory_bytes = 1 << 20;
+    auto device = make_device(options);
+    ASSERT_NE(device, nullptr);
+    const uint64_t in_use = device->bytes_in_use();
+    const Result<std::shared_ptr<Storage>> refused = device->create_storage(1 << 20, "weights of layer 3");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("weights of layer 3"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(device->bytes_in_use(), in_use);
+    expect_usable(*device);
+  }
 }
 
 TEST_F(GpuDevice, ForcedLossIsAnErrorAndANewDeviceWorks) {

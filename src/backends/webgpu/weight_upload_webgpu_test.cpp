@@ -1,12 +1,11 @@
 // Weights on the device: shards under a capped binding limit, padding, rounding, small host slices. And the backend's own promises.
-#include "backends/webgpu/weight_upload.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "backends/webgpu/webgpu_backend.h"
+#include "backends/webgpu/weight_upload.h"
 #include "selftest/selftest.h"
 
 namespace chorus::backends {
