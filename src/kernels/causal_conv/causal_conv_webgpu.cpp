@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/bound_view.h"
+#include "kernels/common/vec4_view.h"
 
 namespace chorus::kernels {
 namespace {
@@ -35,8 +35,8 @@ Result<CausalConvPlan> plan_causal_conv(const compute::CausalConvArgs& args, con
     return make_error(ErrorCode::unsupported, "causal_conv: expected out and history_out in different buffers, found one buffer");
   }
   const uint32_t width = is_vec4_view(args.x) && is_vec4_view(args.out) ? 4 : 1;
-  CHORUS_ASSIGN(const BoundView x, bind_view(args.x, gpu::Access::read, capabilities, "causal_conv x"));
-  CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities, "causal_conv out"));
+  CHORUS_ASSIGN(const BoundView x, bind_view(args.x, gpu::Access::read, capabilities));
+  CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities));
   plan.bindings = {x.binding,
                    {storage_of(args.weight), gpu::Access::read, 0, 0},
                    {storage_of(args.history_in), gpu::Access::read, 0, 0},
@@ -51,9 +51,9 @@ Result<CausalConvPlan> plan_causal_conv(const compute::CausalConvArgs& args, con
   params.tile_rows = args.x.rows >= kLongTileFromRows ? kLongTile : kShortTile;
   params.tiles = std::max(1u, args.x.rows / params.tile_rows + (args.x.rows % params.tile_rows != 0 ? 1 : 0));
   params.x_offset = x.offset / width;
-  params.x_stride = x.stride / width;
+  params.x_stride = args.x.stride / width;
   params.out_offset = out.offset / width;
-  params.out_stride = out.stride / width;
+  params.out_stride = args.out.stride / width;
   const uint64_t channel_groups = (uint64_t{params.channels} + kThreads - 1) / kThreads;
   plan.grid = gpu::fold_grid(channel_groups * params.tiles, capabilities.workgroups_per_dimension_max);
   plan.shader = std::string(width == 4 ? "vec4" : "scalar") + (args.history_out ? "_history" : "");

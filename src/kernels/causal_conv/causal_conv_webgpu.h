@@ -27,7 +27,8 @@ struct CausalConvPlan {
 };
 
 std::vector<std::string> causal_conv_variants(const gpu::Capabilities& capabilities);
-Result<CausalConvPlan> plan_causal_conv(const compute::CausalConvArgs& args, const gpu::Capabilities& capabilities, std::string_view forced);
+Result<CausalConvPlan> plan_causal_conv(const compute::CausalConvArgs& args, const gpu::Capabilities& capabilities,
+                                        std::string_view forced);
 Status record_causal_conv(WebgpuContext& context, const compute::CausalConvArgs& args);
 
 }  // namespace chorus::kernels

@@ -69,9 +69,9 @@ fn fetch(task: Task, pieces: Pieces, chunk: u32, index: u32, at: u32) -> vec4<f3
     return scratch[params.a_matrix_base + pair * 1024u + (index - pieces.products) * kPiece + at];
   }
   let size = update_tokens() * params.key_width;
-  let from = (index - pieces.products - pieces.attention) * size + at;
-  if (at >= size || from >= kChunk * params.key_width) { return vec4<f32>(0.0); }
-  return scratch[params.k_base + key_pair * kChunk * params.key_width + from];
+  let element = (index - pieces.products - pieces.attention) * size + at;
+  if (at >= size || element >= kChunk * params.key_width) { return vec4<f32>(0.0); }
+  return scratch[params.k_base + key_pair * kChunk * params.key_width + element];
 }
 
 fn load_state(thread: u32, head: u32, column_begin: u32) {

@@ -1,6 +1,6 @@
 #include "kernels/gated_rms_norm/gated_rms_norm_webgpu.h"
 
-#include "kernels/common/bound_view.h"
+#include "kernels/common/vec4_view.h"
 
 namespace chorus::kernels {
 namespace {
@@ -40,12 +40,12 @@ Result<GatedRmsNormPlan> plan_gated_rms_norm(const compute::GatedRmsNormArgs& ar
   const bool vec4 = fits_vec4(args);
   const uint32_t width = vec4 ? 4 : 1;
 
-  CHORUS_ASSIGN(const BoundView gate, bind_view(args.gate, gpu::Access::read, capabilities, "gated_rms_norm gate"));
-  CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities, "gated_rms_norm out"));
+  CHORUS_ASSIGN(const BoundView gate, bind_view(args.gate, gpu::Access::read, capabilities));
+  CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities));
   plan.bindings = {gate.binding, {storage_of(args.weight), gpu::Access::read, 0, 0}, out.binding};
   BoundView x = out;
   if (!in_place) {
-    CHORUS_ASSIGN(x, bind_view(args.x, gpu::Access::read, capabilities, "gated_rms_norm x"));
+    CHORUS_ASSIGN(x, bind_view(args.x, gpu::Access::read, capabilities));
     plan.bindings.push_back(x.binding);
   }
   const uint32_t heads = args.x.cols / args.head_dim;
@@ -56,11 +56,11 @@ Result<GatedRmsNormPlan> plan_gated_rms_norm(const compute::GatedRmsNormArgs& ar
                  args.head_dim / width,
                  args.head_dim,
                  x.offset / width,
-                 x.stride / width,
+                 args.x.stride / width,
                  gate.offset / width,
-                 gate.stride / width,
+                 args.gate.stride / width,
                  out.offset / width,
-                 out.stride / width,
+                 args.out.stride / width,
                  args.epsilon,
                  0};
   plan.grid = gpu::fold_grid((items + kItemsPerWorkgroup - 1) / kItemsPerWorkgroup, capabilities.workgroups_per_dimension_max);
