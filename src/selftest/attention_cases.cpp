@@ -130,7 +130,7 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   // The scores: a rounding a product; exp turns their absolute error, and its own of 2|x| units in the last place, into a relative one.
   const double keys_seen = shape.prefix + *std::max_element(shape.lengths.begin(), shape.lengths.end());
   const auto tolerance = [&](size_t i) {
-    return 0x1p-23 * ((16 + std::sqrt(keys_seen)) * expected.value_size[i] + 8 * expected.score_size[i]) + 1e-37;
+    return 0x1p-23 * ((8 + std::sqrt(keys_seen) / 2) * expected.value_size[i] + 4 * expected.score_size[i]) + 1e-37;
   };
   return compare(backend, output, expected.out, tolerance, kOperation, variant, name_of(shape));
 }

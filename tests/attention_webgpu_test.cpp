@@ -1,0 +1,130 @@
+// Attention beyond its known-answer cases: every variant gives the same bits, and long inputs run on an adapter with narrow limits.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "selftest/case_tools.h"
+#include "webgpu_test_device.h"
+
+namespace chorus {
+namespace {
+
+using selftest::GuardedOutput;
+using selftest::Random;
+
+struct Inputs {
+  std::shared_ptr<compute::Buffer> q, gate, keys, values, spans;
+  compute::Sequences sequences;
+  compute::AttentionArgs args;
+};
+
+struct Shape {
+  compute::AttentionShape heads;
+  uint32_t prefix;
+  std::vector<uint32_t> lengths;
+};
+
+Result<std::unique_ptr<Inputs>> make_inputs(compute::Backend& backend, const Shape& shape) {
+  const uint32_t q_cols = shape.heads.query_heads * shape.heads.head_dim, kv_cols = shape.heads.kv_heads * shape.heads.head_dim;
+  auto inputs = std::make_unique<Inputs>();
+  uint32_t rows = 0;
+  std::vector<uint32_t> pairs;
+  for (const uint32_t length : shape.lengths) {
+    inputs->sequences.spans.push_back({rows, length});
+    pairs.insert(pairs.end(), {rows, length});
+    rows += length;
+  }
+  Random random(11);
+  CHORUS_ASSIGN(inputs->q, selftest::upload(backend, random.vector(size_t{rows} * q_cols, -9, 9)));
+  CHORUS_ASSIGN(inputs->gate, selftest::upload(backend, random.vector(size_t{rows} * 2 * q_cols, -3, 3)));
+  CHORUS_ASSIGN(inputs->keys, selftest::upload(backend, random.vector(size_t{shape.prefix + rows} * kv_cols)));
+  CHORUS_ASSIGN(inputs->values, selftest::upload(backend, random.vector(size_t{shape.prefix + rows} * kv_cols)));
+  CHORUS_ASSIGN(inputs->spans, selftest::upload_u32(backend, pairs));
+  inputs->sequences.device = inputs->spans.get();
+  compute::AttentionArgs& args = inputs->args;
+  args.shape = shape.heads;
+  args.scale = 1 / std::sqrt(static_cast<float>(shape.heads.head_dim));
+  args.q = {inputs->q.get(), 0, rows, q_cols, q_cols};
+  args.q_gate = {inputs->gate.get(), 0, rows, 2 * q_cols, 2 * q_cols};
+  args.prefix_k = {inputs->keys.get(), 0, shape.prefix, kv_cols, kv_cols};
+  args.prefix_v = {inputs->values.get(), 0, shape.prefix, kv_cols, kv_cols};
+  args.own_k = {inputs->keys.get(), uint64_t{shape.prefix} * kv_cols, rows, kv_cols, kv_cols};
+  args.own_v = {inputs->values.get(), uint64_t{shape.prefix} * kv_cols, rows, kv_cols, kv_cols};
+  args.sequences = &inputs->sequences;
+  return inputs;
+}
+
+Result<std::vector<float>> run(compute::Backend& backend, compute::AttentionArgs args) {
+  CHORUS_ASSIGN(const GuardedOutput output, selftest::make_output(backend, args.q.rows, args.q.cols, args.q.cols));
+  args.out = output.view;
+  CHORUS_ASSIGN(auto batch, backend.begin_batch());
+  CHORUS_TRY(batch->attention(args));
+  CHORUS_TRY(batch->submit());
+  return selftest::download(backend, *output.buffer);
+}
+
+TEST(AttentionWebgpu, EveryVariantGivesTheSameBits) {
+  compute::Backend* backend = tests::shared_webgpu_backend();
+  ASSERT_NE(backend, nullptr);
+  auto inputs = make_inputs(*backend, {{4, 2, 64}, 300, {9, 1, 70}});
+  ASSERT_TRUE(inputs.ok()) << inputs.error().to_line();
+  std::vector<float> first;
+  for (const std::string& variant : backend->variants("attention")) {
+    ASSERT_TRUE(backend->force_variant("attention", variant).ok());
+    auto found = run(*backend, (*inputs)->args);
+    ASSERT_TRUE(found.ok()) << found.error().to_line();
+    if (first.empty()) first = *found;
+    ASSERT_EQ(first.size(), found->size());
+    EXPECT_EQ(std::memcmp(first.data(), found->data(), first.size() * 4), 0) << variant;
+  }
+  ASSERT_TRUE(backend->force_variant("attention", "").ok());
+  ASSERT_FALSE(first.empty()) << "no variant";
+}
+
+using RunCases = std::vector<selftest::CaseResult> (*)(compute::Backend&, selftest::CaseSet);
+
+// 40 workgroups a dimension fold most grids; 128 KiB bindings slice rows and cut keys into windows.
+TEST(AttentionWebgpu, NarrowLimitsGiveTheSameAnswers) {
+  gpu::DeviceOptions options = tests::test_device_options();
+  options.workgroups_per_dimension_cap = 40;
+  options.storage_binding_bytes_cap = 128 << 10;
+  auto backend = backends::create_webgpu_backend(options);
+  ASSERT_TRUE(backend.ok()) << backend.error().to_line();
+  const RunCases operations[] = {selftest::run_rms_norm_cases,  selftest::run_swiglu_cases,         selftest::run_qk_norm_rope_cases,
+                                 selftest::run_attention_cases, selftest::run_pointer_scores_cases, selftest::run_segment_softmax_cases};
+  for (const RunCases run_cases : operations) {
+    const std::vector<selftest::CaseResult> results = run_cases(**backend, selftest::CaseSet::quick);
+    ASSERT_FALSE(results.empty());
+    for (const selftest::CaseResult& result : results) {
+      EXPECT_TRUE(result.pass) << result.operation << "/" << result.variant << " " << result.name << ": error " << result.error
+                               << ", tolerance " << result.tolerance << "; " << result.detail;
+    }
+  }
+}
+
+Result<std::vector<float>> run_with_binding_limit(const Shape& shape, uint64_t binding_bytes) {
+  gpu::DeviceOptions options = tests::test_device_options();
+  options.storage_binding_bytes_cap = binding_bytes;
+  CHORUS_ASSIGN(auto backend, backends::create_webgpu_backend(options));
+  CHORUS_ASSIGN(auto inputs, make_inputs(*backend, shape));
+  return run(*backend, inputs->args);
+}
+
+void expect_same_bits_in_windows(const Shape& shape, uint64_t binding_bytes) {
+  auto whole = run_with_binding_limit(shape, 0);
+  ASSERT_TRUE(whole.ok()) << whole.error().to_line();
+  auto windows = run_with_binding_limit(shape, binding_bytes);
+  ASSERT_TRUE(windows.ok()) << windows.error().to_line();
+  ASSERT_EQ(whole->size(), windows->size());
+  EXPECT_EQ(std::memcmp(whole->data(), windows->data(), whole->size() * 4), 0);
+}
+
+// 190 KiB of prefix keys in windows of one part (128 KiB), queries and gates in slices of rows.
+TEST(AttentionWebgpu, PrefixWindowsAndRowSlicesGiveTheSameBits) { expect_same_bits_in_windows({{4, 2, 64}, 300, {9, 1, 70}}, 140 << 10); }
+
+// A sequence whose 70 KiB of own keys pass in windows of one part (32 KiB).
+TEST(AttentionWebgpu, OwnWindowsGiveTheSameBits) { expect_same_bits_in_windows({{2, 1, 16}, 0, {1100, 5}}, 48 << 10); }
+
+}  // namespace
+}  // namespace chorus
