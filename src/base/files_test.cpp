@@ -1,3 +1,4 @@
+// Tests of the file tools of base/: mapping, whole files, atomic files, quoting, hashes. Hostile paths are part of it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -5,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/atomic_file.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/mapped_file.h"
@@ -67,6 +69,27 @@ TEST_F(FilesTest, ReadTextFileKeepsTheLimit) {
   EXPECT_NE(refused.error().message.find("69999"), std::string::npos);
   EXPECT_EQ(read_text_file(folder_ / "missing", 1).error().code, ErrorCode::not_found);
   EXPECT_EQ(read_text_file(folder_, 1).error().code, ErrorCode::invalid_input);
+}
+
+TEST_F(FilesTest, AtomicFileAppearsOnlyWhenCommitted) {
+  const auto path = write("target", "old");
+  const auto read = [&] { return read_text_file(path, 100).value(); };
+  {
+    auto file = AtomicFile::create(path);
+    ASSERT_TRUE(file.ok()) << file.error().to_line();
+    ASSERT_TRUE(file->write(as_bytes("new ")).ok());
+    ASSERT_TRUE(file->write(as_bytes("text")).ok());
+    EXPECT_EQ(read(), "old");
+    auto second = AtomicFile::create(path);  // two writers do not share a temporary file
+    ASSERT_TRUE(second.ok());
+    ASSERT_TRUE(second->write(as_bytes("never")).ok());
+    ASSERT_TRUE(file->commit().ok());
+    EXPECT_EQ(read(), "new text");
+  }
+  EXPECT_EQ(read(), "new text");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(AtomicFile::create(folder_).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(AtomicFile::create(folder_ / "no" / "folder").error().code, ErrorCode::io_failed);
 }
 
 TEST(Bytes, CheckedArithmetic) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/test_files.h"
+#include "formats/test_tools.h"
 #include "formats/weight_table.h"
 
 namespace chorus::formats {

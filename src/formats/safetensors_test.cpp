@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/bytes.h"
-#include "formats/test_files.h"
+#include "formats/test_tools.h"
 
 namespace chorus::formats {
 namespace {
