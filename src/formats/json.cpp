@@ -163,8 +163,8 @@ class Builder {
 
   // nlohmann: "[json.exception...] parse error at line 1, column 2: syntax error while parsing value - REASON; last read: 'TEXT'".
   std::string reason(size_t position, std::string_view what) const {
-    const std::string_view here = text_.substr(std::min(position < 2 ? 0 : position - 2, text_.size()));
-    if (here.starts_with("NaN") || here.starts_with("Na") || here.starts_with("Inf") || here.starts_with("-I") || here.starts_with("In")) {
+    const std::string_view here = text_.substr(std::min(position == 0 ? 0 : position - 1, text_.size()));  // the byte that did not fit
+    if (here.starts_with("NaN") || here.starts_with("Infinity")) {
       return "NaN and Infinity are not JSON numbers";
     }
     if (what.find("out_of_range") != std::string_view::npos) return "the number is too large";
