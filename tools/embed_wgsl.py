@@ -6,6 +6,7 @@ usage: embed_wgsl.py KERNELS_DIR OUT.cpp [--dir OUT_DIR]
 A .variants file names the builds of the .wgsl file beside it, one a line:  NAME: KEY=VALUE KEY=VALUE ...
 In the text, $KEY is replaced by its value, `//@include PATH` (relative to KERNELS_DIR, after replacement) by that file,
 and a line ending in `//@if KEY=VALUE` (or `//@if KEY!=VALUE`) is kept only when that holds.
+The lines between `//@for NAME COUNT` and `//@endfor` are repeated COUNT times with ${NAME} replaced by 0, 1, ... (loops nest).
 With --dir each expanded text is also written to OUT_DIR/kernel.variant.wgsl (for offline compilation and the browser).
 """
 import pathlib
@@ -13,7 +14,33 @@ import re
 import sys
 
 INCLUDE = re.compile(r"^\s*//@include\s+(\S+)\s*$")
+FOR = re.compile(r"^\s*//@for\s+(\w+)\s+(\d+)\s*$")
+END_FOR = re.compile(r"^\s*//@endfor\s*$")
 CONDITION = re.compile(r"//@if\s+(\w+)(!?=)(\S+)\s*$")
+
+
+def unroll(lines, where):
+    """Repeats the bodies of //@for loops, outermost first."""
+    out, at = [], 0
+    while at < len(lines):
+        loop = FOR.match(lines[at])
+        if not loop:
+            if END_FOR.match(lines[at]):
+                sys.exit(f"{where}: //@endfor without //@for")
+            out.append(lines[at])
+            at += 1
+            continue
+        depth, end = 1, at + 1
+        while end < len(lines) and depth > 0:
+            depth += 1 if FOR.match(lines[end]) else -1 if END_FOR.match(lines[end]) else 0
+            end += 1
+        if depth > 0:
+            sys.exit(f"{where}: //@for {loop.group(1)} has no //@endfor")
+        for turn in range(int(loop.group(2))):
+            body = [line.replace("${" + loop.group(1) + "}", str(turn)) for line in lines[at + 1 : end - 1]]
+            out += unroll(body, where)
+        at = end
+    return out
 
 
 def expand(root, text, values, where, depth=0):
@@ -22,7 +49,7 @@ def expand(root, text, values, where, depth=0):
     for key in sorted(values, key=len, reverse=True):
         text = re.sub(r"\$" + key + r"\b", values[key], text)
     out = []
-    for line in text.split("\n"):
+    for line in unroll(text.split("\n"), where):
         condition = CONDITION.search(line)
         if condition:
             key, relation, value = condition.groups()
