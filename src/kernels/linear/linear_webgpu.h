@@ -1,0 +1,68 @@
+// linear on WebGPU: tiles of the product, or rows of it for few rows of x; see linear.wgsl, linear_row.wgsl and linear_reduce.wgsl.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/common/row_windows.h"
+
+namespace chorus::kernels {
+
+// Layout of Params in params.wgsl.
+struct LinearParams {
+  uint32_t rows = 0;
+  uint32_t cols = 0;
+  uint32_t depth = 0;
+  uint32_t weight_quads = 0;
+  uint32_t x_offset = 0;
+  uint32_t x_stride = 0;
+  uint32_t result_offset = 0;
+  uint32_t result_stride = 0;
+  uint32_t bias_offset = 0;
+  uint32_t flags = 0;
+  uint32_t tiles_m = 0;
+  uint32_t tiles_n = 0;
+  uint32_t splits = 1;
+  uint32_t split_quads = 0;
+  uint32_t split_stride = 0;
+  uint32_t band = 0;
+};
+static_assert(sizeof(LinearParams) == 64);
+inline constexpr uint32_t kLinearFlagBias = 1;
+inline constexpr uint32_t kLinearFlagAdd = 2;
+
+// The product of one slice of rows and one shard of the weight.
+struct LinearStep {
+  RowSlice slice;
+  size_t shard = 0;
+  const gpu::ShaderSource* shader = nullptr;
+  LinearParams params;  // x_offset and, without splits, result_offset count from the start of the binding
+  gpu::Grid grid;
+  gpu::Binding x, out;
+  // With splits the product goes to scratch and these add its planes into `out`.
+  uint64_t scratch_bytes = 0;
+  const gpu::ShaderSource* reduce_shader = nullptr;
+  LinearParams reduce_params;
+  gpu::Grid reduce_grid;
+};
+
+struct LinearPlan {
+  std::string variant;  // of the first step
+  std::vector<LinearStep> steps;
+};
+
+// How the product of one slice and one shard is cut: chosen for the least time by a simple model of the device.
+struct LinearCut {
+  std::string_view variant;
+  uint32_t splits = 1;       // of k
+  uint32_t split_quads = 0;  // vec4s of k in each split but the last
+};
+LinearCut cut_linear(uint32_t rows, uint32_t cols, uint32_t weight_quads, const gpu::Capabilities& capabilities, std::string_view forced);
+
+std::vector<std::string> linear_variants(const gpu::Capabilities& capabilities);
+Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capabilities& capabilities, std::string_view forced);
+Status record_linear(WebgpuContext& context, const compute::LinearArgs& args);
+
+}  // namespace chorus::kernels

@@ -1,0 +1,135 @@
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "kernels/embed/embed_reference.h"
+#include "kernels/linear/linear_reference.h"
+#include "selftest/case_tools.h"
+
+namespace chorus::selftest {
+namespace {
+
+constexpr const char* kOperation = "linear";
+
+struct Shape {
+  uint32_t rows, cols, depth;
+  uint32_t x_offset = 0, x_gap = 0, out_gap = 0;
+  bool bias = false, add = false;
+};
+
+std::string name_of(const Shape& shape, DType dtype) {
+  return std::string(dtype_name(dtype)) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.cols) + " x " +
+         std::to_string(shape.depth) + ", x offset " + std::to_string(shape.x_offset) + " gap " + std::to_string(shape.x_gap) +
+         ", out gap " + std::to_string(shape.out_gap) + (shape.bias ? ", bias" : "") + (shape.add ? ", add" : "");
+}
+
+// Values whose 16-bit forms are normal numbers or zero: reading a subnormal half may give zero (WGSL, unpack2x16float).
+std::vector<float> weight_values(Random& random, size_t count) {
+  std::vector<float> values = random.vector(count);
+  for (float& value : values) value = std::abs(value) < 0x1p-12f ? 0.0f : value;
+  return values;
+}
+
+std::vector<double> widened(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+std::vector<double> rounded(std::span<const float> values, DType dtype) {
+  std::vector<double> result;
+  result.reserve(values.size());
+  for (const float value : values) result.push_back(kernels::round_to_dtype(value, dtype));
+  return result;
+}
+
+// x with NaN before it, between its rows and after it: nothing outside the view may reach a result.
+std::vector<float> surrounded_by_nan(std::span<const float> x, const Shape& shape) {
+  const size_t stride = shape.depth + shape.x_gap;
+  std::vector<float> content(shape.x_offset + stride * shape.rows + 16, std::numeric_limits<float>::quiet_NaN());
+  for (size_t row = 0; row < shape.rows; ++row) {
+    std::copy_n(x.begin() + static_cast<ptrdiff_t>(row * shape.depth), shape.depth,
+                content.begin() + static_cast<ptrdiff_t>(shape.x_offset + row * stride));
+  }
+  return content;
+}
+
+Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant, const Shape& shape, DType dtype) {
+  Random random(shape.rows * 131 + shape.cols * 17 + shape.depth);
+  const std::vector<float> x = random.vector(size_t{shape.rows} * shape.depth);
+  const std::vector<float> weight = weight_values(random, size_t{shape.cols} * shape.depth);
+  const std::vector<float> bias = random.vector(shape.bias ? shape.cols : 0);
+  const std::vector<float> initial = random.vector(shape.add ? size_t{shape.rows} * shape.cols : 0);
+
+  CHORUS_ASSIGN(auto x_buffer, upload(backend, surrounded_by_nan(x, shape)));
+  CHORUS_ASSIGN(auto device_weight, upload_weight(backend, weight, shape.cols, shape.depth, dtype));
+  std::shared_ptr<compute::Buffer> bias_buffer;
+  if (shape.bias) {
+    CHORUS_ASSIGN(bias_buffer, upload(backend, bias));
+  }
+  const uint32_t out_stride = shape.cols + shape.out_gap;
+  CHORUS_ASSIGN(GuardedOutput output, shape.add ? make_output(backend, shape.rows, shape.cols, out_stride, initial)
+                                                : make_output(backend, shape.rows, shape.cols, out_stride));
+  compute::LinearArgs args;
+  args.x = {x_buffer.get(), shape.x_offset, shape.rows, shape.depth, shape.depth + shape.x_gap};
+  args.weight = device_weight.get();
+  args.bias = bias_buffer.get();
+  args.out = output.view;
+  args.store = shape.add ? compute::LinearStore::add : compute::LinearStore::overwrite;
+  CHORUS_ASSIGN(auto batch, backend.begin_batch());
+  CHORUS_TRY(batch->linear(args));
+  CHORUS_TRY(batch->submit());
+
+  const kernels::LinearReference reference =
+      kernels::linear_reference(widened(x), rounded(weight, dtype), widened(bias), widened(initial), shape.rows, shape.cols, shape.depth);
+  // One rounding per product, per sum of two, for the bias and for the store, in any order (Higham 2002, section 3.1).
+  const double bound = (shape.depth + 4.0) * 0x1p-24;
+  return compare(
+      backend, output, reference.out, [&](size_t index) { return bound * reference.magnitude[index]; }, kOperation, variant,
+      name_of(shape, dtype));
+}
+
+std::vector<Shape> shapes_of(CaseSet set) {
+  std::vector<Shape> shapes = {
+      {3, 5, 7, 1, 2, 3, true, true},
+      {37, 68, 100, 4, 4, 8, false, false},
+      {70, 132, 200, 0, 0, 0, true, true},
+  };
+  if (set != CaseSet::full) return shapes;
+  const std::vector<Shape> more = {
+      {0, 5, 4},
+      {1, 1, 1},
+      {1, 4, 4, 0, 0, 0, true, false},
+      {2, 3, 4, 0, 0, 1, false, true},
+      {8, 31, 1031, 3, 1, 0, true, false},
+      {9, 257, 65, 0, 0, 1, false, true},  // one past a tile, one past the rows of the row variant
+      {33, 65, 33, 5, 0, 2, true, false},  // one past a tile in every direction
+      {65, 129, 17, 0, 3, 0, false, false},
+      {129, 260, 36, 8, 4, 4, true, true},    // the same in whole vec4s
+      {61, 64, 2053, 0, 0, 0, false, false},  // long sums
+      {127, 128, 64, 0, 0, 0, false, true},   // exact tiles but for a row
+      {2, 262149, 3, 0, 0, 0, false, false},  // more workgroups than one grid dimension holds
+      {2100, 9, 5, 0, 0, 0, false, false},    // more than one band of tile rows
+  };
+  shapes.insert(shapes.end(), more.begin(), more.end());
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<CaseResult> run_linear_cases(compute::Backend& backend, CaseSet set) {
+  std::vector<CaseResult> results;
+  for (const std::string& variant : backend.variants(kOperation)) {
+    if (auto forced = backend.force_variant(kOperation, variant); !forced.ok()) {
+      results.push_back(failed(kOperation, variant, "force", forced.error()));
+      continue;
+    }
+    for (const Shape& shape : shapes_of(set)) {
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        Result<CaseResult> result = run_one(backend, variant, shape, dtype);
+        results.push_back(result ? *result : failed(kOperation, variant, name_of(shape, dtype), result.error()));
+      }
+    }
+  }
+  (void)backend.force_variant(kOperation, "");
+  return results;
+}
+
+}  // namespace chorus::selftest
