@@ -1,3 +1,4 @@
+// Known-answer cases of linear: odd shapes, offsets, strides, bias, add, and NaN all around x.
 #include <cmath>
 #include <limits>
 #include <string>

@@ -9,6 +9,7 @@ const std::vector<OperationCases>& all_operations() {
       {"causal_conv", run_causal_conv_cases},
       {"gated_delta", run_gated_delta_cases},
       {"gated_rms_norm", run_gated_rms_norm_cases},
+      {"linear", run_linear_cases},
   };
   return operations;
 }

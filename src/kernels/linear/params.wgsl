@@ -1,3 +1,4 @@
+// The parameters of every linear kernel; the host writes them (LinearParams in linear_webgpu.h).
 struct Params {
   rows: u32,          // of x and of the result
   cols: u32,          // of the result: rows of the weight's shard

@@ -1,8 +1,8 @@
 // The known-answer cases of linear on an adapter that pretends to have less than it has: weights in shards, rows in slices, folded grids.
 #include <gtest/gtest.h>
 
-#include "../tests/webgpu_test_device.h"
 #include "selftest/selftest.h"
+#include "webgpu_test_device.h"
 
 namespace chorus {
 namespace {
