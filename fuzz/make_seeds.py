@@ -143,5 +143,12 @@ def head_seeds():
         write("head_pt", name, file.getvalue())
 
 
-for seeds in (safetensors_seeds, config_seeds, tokenizer_seeds, text_seeds, request_seeds, head_seeds):
+def pickle_seeds():
+    write("pickle", "tiny", pickle_of_head(4, 6))
+    write("pickle", "protocol4", b"\x80\x04\x95\x1d" + bytes(7) + b"}\x94(\x8c\x05torch\x94\x8c\x0cFloatStorage\x94\x93\x94K\x01u.")
+    write("pickle", "system", b"\x80\x02cos\nsystem\n(X\x01\x00\x00\x00xtR.")
+    write("pickle", "state_dict", b"\x80\x02ccollections\nOrderedDict\n)R}(X\x01\x00\x00\x00a](K\x01NeX\x01\x00\x00\x00b\x8a\x02\x00\x80u" + b"b.")
+
+
+for seeds in (safetensors_seeds, config_seeds, tokenizer_seeds, text_seeds, request_seeds, head_seeds, pickle_seeds):
     seeds()
