@@ -2,7 +2,6 @@
 #include "gpu/device.h"
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -14,13 +13,12 @@
 #include "gpu/pipelines.h"
 #include "gpu/readback.h"
 #include "gpu/recorder.h"
+#include "gpu/upload.h"
 
 namespace chorus::gpu {
 namespace {
 
-// Host data goes up and down in slices, so that staging memory stays small whatever the size of a buffer.
-constexpr uint64_t kWriteSliceBytes = 8ull << 20;
-constexpr size_t kWriteSlicesInFlight = 3;
+// Data comes back in slices, so that staging memory stays small whatever the size of a buffer.
 constexpr uint64_t kReadSliceBytes = 16ull << 20;
 constexpr uint64_t kReadStagingBytesMin = 64ull << 10;
 
@@ -28,7 +26,7 @@ std::string count_text(uint64_t value) { return std::to_string(value); }
 
 class DeviceImpl final : public Device {
  public:
-  DeviceImpl(std::shared_ptr<Core> core) : core_(std::move(core)), pipelines_(*core_), recorder_(core_) {}
+  DeviceImpl(std::shared_ptr<Core> core) : core_(std::move(core)), pipelines_(*core_), recorder_(core_), uploader_(*core_) {}
   ~DeviceImpl() override { recorder_.discard(); }
 
   const Capabilities& capabilities() const override { return core_->capabilities; }
@@ -57,6 +55,7 @@ class DeviceImpl final : public Device {
   std::shared_ptr<Core> core_;
   Pipelines pipelines_;
   Recorder recorder_;
+  Uploader uploader_;
   wgpu::Buffer read_staging_;
   uint64_t read_staging_bytes_ = 0;
   std::vector<Access> access_;  // scratch of dispatch()
@@ -103,22 +102,10 @@ Status DeviceImpl::write(const std::shared_ptr<Storage>& storage, uint64_t offse
   CHORUS_TRY(check_range(*impl, offset, data.size(), "write"));
   if (data.empty()) return {};
   ErrorScopes scopes(core_->instance, core_->device, core_->errors);
-  // Dawn copies each slice into staging memory that lives until the device has taken it: wait for the oldest before adding more.
-  std::deque<wgpu::Future> in_flight;
-  for (uint64_t done = 0; done < data.size();) {
-    const uint64_t slice = std::min<uint64_t>(kWriteSliceBytes, data.size() - done);
-    core_->queue.WriteBuffer(impl->buffer(), offset + done, data.data() + done, slice);
-    done += slice;
-    if (data.size() <= kWriteSliceBytes) break;
-    in_flight.push_back(
-        core_->queue.OnSubmittedWorkDone(wgpu::CallbackMode::WaitAnyOnly, [](wgpu::QueueWorkDoneStatus, wgpu::StringView) {}));
-    if (in_flight.size() < kWriteSlicesInFlight && done < data.size()) continue;
-    CHORUS_TRY(core_->wait_or_lose(in_flight.front(), "writing to a buffer"));
-    in_flight.pop_front();
-  }
-  while (!in_flight.empty()) {
-    CHORUS_TRY(core_->wait_or_lose(in_flight.front(), "writing to a buffer"));
-    in_flight.pop_front();
+  if (data.size() <= Uploader::kSmallBytes) {
+    core_->queue.WriteBuffer(impl->buffer(), offset, data.data(), data.size());
+  } else {
+    CHORUS_TRY(uploader_.write(impl->buffer(), offset, data));
   }
   return scopes.finish("write " + count_text(data.size()) + " bytes");
 }

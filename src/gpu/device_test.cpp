@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -49,6 +50,21 @@ constexpr std::string_view kMismatchedText = R"(
 fn main() { data[0] = 1u; }
 )";
 
+// Keeps a software adapter busy for a while: a chain of dependent operations in each invocation.
+constexpr std::string_view kSlowText = R"(
+struct Params { count: u32, rounds: u32, p0: u32, p1: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  if (id.x >= params.count) { return; }
+  var value = data[id.x] + id.x;
+  for (var round = 0u; round < params.rounds; round++) { value = value * 1664525u + 1013904223u; }
+  data[id.x] = value;
+}
+)";
+
+constexpr ShaderSource kSlow{"slow", "u32", kSlowText};
 constexpr ShaderSource kAdd{"add", "u32", kAddText};
 constexpr ShaderSource kMove{"move", "u32", kMoveText};
 constexpr ShaderSource kBroken{"broken_kernel", "first", kBrokenText};
@@ -111,6 +127,22 @@ Status add(Device& device, const std::shared_ptr<Storage>& storage, uint32_t cou
   dispatch.params = std::as_bytes(std::span(&params, 1));
   dispatch.grid = fold_grid((count + 63) / 64, device.capabilities().workgroups_per_dimension_max);
   return device.dispatch(dispatch);
+}
+
+Status run_slow(Device& device, const std::shared_ptr<Storage>& storage, uint32_t count, uint32_t rounds) {
+  const Params params{count, rounds, {}};
+  Dispatch dispatch;
+  dispatch.shader = &kSlow;
+  dispatch.bindings = {{storage, Access::read_write}};
+  dispatch.params = std::as_bytes(std::span(&params, 1));
+  dispatch.grid = {(count + 63) / 64, 1, 1};
+  return device.dispatch(dispatch);
+}
+
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 Status move(Device& device, const std::shared_ptr<Storage>& source, const std::shared_ptr<Storage>& target, uint32_t count,
@@ -410,6 +442,68 @@ TEST_F(GpuDevice, LossWithWorkInFlight) {
   ASSERT_TRUE(device_->submit().ok());
   device_->force_loss();
   EXPECT_EQ(device_->wait_idle().error().code, ErrorCode::device_lost);
+}
+
+TEST_F(GpuDevice, WaitingDoesNotBurnACore) {
+  auto storage = make_storage(*device_, 1 << 18);
+  ASSERT_TRUE(run_slow(*device_, storage, 1 << 16, 1).ok());
+  ASSERT_TRUE(device_->wait_idle().ok());
+  // Longer chains until the wait is long enough to measure.
+  for (uint32_t rounds = 2000; rounds <= 2'000'000; rounds *= 4) {
+    ASSERT_TRUE(run_slow(*device_, storage, 1 << 16, rounds).ok());
+    ASSERT_TRUE(device_->submit().ok());
+    const auto start = std::chrono::steady_clock::now();
+    const double busy_before = thread_seconds();
+    std::vector<std::byte> bytes(64);
+    ASSERT_TRUE(device_->read(storage, 0, bytes).ok());
+    const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double busy = thread_seconds() - busy_before;
+    if (waited < 0.2) continue;
+    EXPECT_LT(busy, 0.25 * waited) << "of " << waited << " s waited";
+    return;
+  }
+  ADD_FAILURE() << "the device was never busy long enough";
+}
+
+TEST(GpuDevices, ADeviceThatDoesNotAnswerCountsAsLost) {
+  DeviceOptions options = software_options();
+  options.wait_timeout_seconds = 0;
+  auto device = make_device(options);
+  ASSERT_NE(device, nullptr);
+  auto storage = make_storage(*device, 1 << 18);
+  const Access access[] = {Access::read_write};
+  ASSERT_TRUE(device->warm(kSlow, access).ok());
+  ASSERT_TRUE(run_slow(*device, storage, 1 << 16, 3000).ok());
+  std::vector<std::byte> bytes(64);
+  const Status status = device->read(storage, 0, bytes);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::device_lost) << status.error().message;
+  EXPECT_NE(status.error().message.find("no answer"), std::string::npos) << status.error().message;
+  storage.reset();
+  device = make_device();
+  ASSERT_NE(device, nullptr);
+  expect_usable(*device);
+}
+
+TEST_F(GpuDevice, LargeWritesNeedLittleStaging) {
+  auto storage = make_storage(*device_, 96 << 20);
+  const std::vector<uint32_t> values = counted((96 << 20) / 4, 3);
+  write_all(*device_, storage, values);
+  EXPECT_LE(device_->bytes_peak(), (96u << 20) + (33u << 20));
+  std::vector<uint32_t> tail(1000);
+  ASSERT_TRUE(device_->read(storage, (96 << 20) - 4000, std::as_writable_bytes(std::span(tail))).ok());
+  EXPECT_EQ(tail, counted(1000, (96 << 20) / 4 - 1000 + 3));
+}
+
+TEST_F(GpuDevice, LargeWritesKeepTheirOrder) {
+  auto storage = make_storage(*device_, 20 << 20), copy = make_storage(*device_, 20 << 20);
+  const size_t count = (20 << 20) / 4;
+  write_all(*device_, storage, counted(count, 1));
+  ASSERT_TRUE(device_->copy(storage, 0, copy, 0, 20 << 20).ok());
+  ASSERT_TRUE(device_->submit().ok());
+  write_all(*device_, storage, counted(count, 2));
+  EXPECT_EQ(read_all(*device_, copy, count), counted(count, 1));
+  EXPECT_EQ(read_all(*device_, storage, count), counted(count, 2));
 }
 
 TEST_F(GpuDevice, BytesAreCounted) {

@@ -104,7 +104,7 @@ TEST(WeightOnDevice, LargeOnesComeInSmallSlices) {
   Result<std::shared_ptr<kernels::WebgpuWeight>> weight = upload_weight(**device, "large", 8192, 1024, DType::bf16, source);
   ASSERT_TRUE(weight.ok()) << weight.error().to_line();
   EXPECT_LE(largest, 16u << 20);
-  EXPECT_LE((*device)->bytes_peak(), (*weight)->bytes() + (1u << 20));
+  EXPECT_LE((*device)->bytes_peak(), (*weight)->bytes() + (25u << 20));  // three staging buffers of 8 MiB
 }
 
 TEST(WeightOnDevice, ErrorsOfTheSourceComeBack) {
