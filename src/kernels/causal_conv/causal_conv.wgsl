@@ -24,11 +24,11 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> output: array<$TYPE>;
 @group(0) @binding(6) var<storage, read_write> history_out: array<$TYPE>;  //@if HISTORY=yes
 
-//@include common/sigmoid.wgsl
+//@include common/logistic.wgsl
 
 fn activate(value: $TYPE) -> $TYPE {
-  return silu4(value);  //@if WIDTH=4
-  return silu(value);  //@if WIDTH=1
+  return value * logistic4(value);  //@if WIDTH=4
+  return value * logistic(value);  //@if WIDTH=1
 }
 
 // Input `back` rows before `row`, in a sequence that starts at `start`.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/vec4_view.h"
+#include "kernels/common/row_windows.h"
 
 namespace chorus::kernels {
 namespace {
@@ -26,23 +26,26 @@ Result<CausalConvPlan> plan_causal_conv(const compute::CausalConvArgs& args, con
   CausalConvPlan plan;
   // Without rows a lone sequence still hands its history on.
   if (args.sequences->spans.empty() || (args.x.rows == 0 && !args.history_out)) return plan;
+  CHORUS_TRY(
+      require_other_buffer(kKernel, args.out, {args.x.buffer, args.weight, args.history_in, args.sequences->device, args.history_out}));
   for (const compute::Buffer* input : {args.x.buffer, args.weight, args.history_in, args.sequences->device}) {
-    if (input == args.out.buffer || input == args.history_out) {
-      return make_error(ErrorCode::unsupported, "causal_conv: expected inputs and outputs in different buffers, found one buffer");
+    if (input == args.history_out) {
+      return make_error(ErrorCode::unsupported, "causal_conv: history_out lies in the buffer of an input");
     }
   }
-  if (args.out.buffer == args.history_out) {
-    return make_error(ErrorCode::unsupported, "causal_conv: expected out and history_out in different buffers, found one buffer");
-  }
-  const uint32_t width = is_vec4_view(args.x) && is_vec4_view(args.out) ? 4 : 1;
+  const uint32_t width = quad_aligned(args.x) && quad_aligned(args.out) ? 4 : 1;
   CHORUS_ASSIGN(const BoundView x, bind_view(args.x, gpu::Access::read, capabilities));
   CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities));
-  plan.bindings = {x.binding,
-                   {storage_of(args.weight), gpu::Access::read, 0, 0},
-                   {storage_of(args.history_in), gpu::Access::read, 0, 0},
-                   {storage_of(args.sequences->device), gpu::Access::read, 0, 0},
-                   out.binding};
-  if (args.history_out) plan.bindings.push_back({storage_of(args.history_out), gpu::Access::read_write, 0, 0});
+  plan.bindings = {x.binding};
+  for (const compute::Buffer* input : {args.weight, args.history_in, args.sequences->device}) {
+    CHORUS_ASSIGN(gpu::Binding binding, bind_buffer(input, gpu::Access::read, capabilities));
+    plan.bindings.push_back(std::move(binding));
+  }
+  plan.bindings.push_back(out.binding);
+  if (args.history_out) {
+    CHORUS_ASSIGN(gpu::Binding binding, bind_buffer(args.history_out, gpu::Access::read_write, capabilities));
+    plan.bindings.push_back(std::move(binding));
+  }
 
   CausalConvParams& params = plan.params;
   params.rows = args.x.rows;

@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/common/vec4_view.h"
+#include "kernels/common/row_windows.h"
 
 namespace chorus::kernels {
 namespace {
@@ -71,11 +71,11 @@ Status check_support(const compute::GatedDeltaArgs& args) {
                                                         args.dt_bias,    args.state_in, args.sequences->device};
   for (const compute::Buffer* input : inputs) {
     if (input && (input == args.out.buffer || input == args.state_out)) {
-      return make_error(ErrorCode::unsupported, "gated_delta: expected inputs and outputs in different buffers, found one buffer");
+      return make_error(ErrorCode::unsupported, "gated_delta: an output lies in the buffer of an input");
     }
   }
   if (args.out.buffer == args.state_out) {
-    return make_error(ErrorCode::unsupported, "gated_delta: expected out and state_out in different buffers, found one buffer");
+    return make_error(ErrorCode::unsupported, "gated_delta: out and state_out lie in one buffer");
   }
   return {};
 }
@@ -174,7 +174,7 @@ struct Planner {
 
   Status bind_views() {
     const compute::GatedDeltaShape& shape = args.shape;
-    vec4 = is_vec4_view(args.qkv);
+    vec4 = quad_aligned(args.qkv);
     const uint32_t width = vec4 ? 4 : 1;
     CHORUS_ASSIGN(const BoundView qkv, bind_view(args.qkv, gpu::Access::read, capabilities));
     CHORUS_ASSIGN(const BoundView b, bind_view(args.b, gpu::Access::read, capabilities));
@@ -241,7 +241,7 @@ struct Planner {
     params.gate_base = place(value_pairs * kGateVec4s);
     params.q_base = place(key_pairs * chunk * common.key_width);
     params.k_base = place(key_pairs * chunk * common.key_width);
-    plan.scratch_bytes = std::max(plan.scratch_bytes, next * kVec4Bytes);
+    plan.scratch_bytes = std::max({plan.scratch_bytes, next * kVec4Bytes, kVec4Bytes});  // bound even when there are no rows
   }
 
   Status add_launch(const Launch& launch, const LengthClass& lengths, const ScanBuild& build, uint32_t window_index) {

@@ -21,7 +21,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> output: array<$TYPE>;
 @group(0) @binding(4) var<storage, read> x: array<$TYPE>;  //@if IN_PLACE=no
 
-//@include common/sigmoid.wgsl
+//@include common/logistic.wgsl
 
 const kLanes = 32u;
 const kItems = 8u;
@@ -38,8 +38,8 @@ fn square(value: $TYPE) -> f32 {
 }
 
 fn activate(value: $TYPE) -> $TYPE {
-  return silu4(value);  //@if WIDTH=4
-  return silu(value);  //@if WIDTH=1
+  return value * logistic4(value);  //@if WIDTH=4
+  return value * logistic(value);  //@if WIDTH=1
 }
 
 @compute @workgroup_size(256)

@@ -1,27 +1,40 @@
 #include "kernels/gated_rms_norm/gated_rms_norm_webgpu.h"
 
-#include "kernels/common/vec4_view.h"
+#include <algorithm>
 
 namespace chorus::kernels {
 namespace {
 
 constexpr std::string_view kKernel = "gated_rms_norm";
 constexpr std::string_view kVariant = "rows";
-constexpr uint64_t kItemsPerWorkgroup = 8;
+constexpr uint32_t kItemsPerWorkgroup = 8;  // gated_rms_norm.wgsl
 
-bool fits_vec4(const compute::GatedRmsNormArgs& args) {
-  return args.head_dim % 4 == 0 && is_vec4_view(args.x) && is_vec4_view(args.gate) && is_vec4_view(args.out);
-}
-
-Status check_sharing(const compute::GatedRmsNormArgs& args, bool in_place) {
-  if (args.gate.buffer == args.out.buffer || args.weight == args.out.buffer) {
-    return make_error(ErrorCode::unsupported, "gated_rms_norm: expected gate and weight outside the output's buffer, found one buffer");
-  }
-  if (in_place && (args.x.offset != args.out.offset || args.x.stride != args.out.stride)) {
-    return make_error(ErrorCode::unsupported,
-                      "gated_rms_norm: expected x to be the output's view or in another buffer, found another view of one buffer");
-  }
-  return {};
+Status record_slice(WebgpuContext& context, const compute::GatedRmsNormArgs& args, const GatedRmsNormPlan& plan, RowSlice slice) {
+  const gpu::Capabilities& capabilities = context.device.capabilities();
+  const RowWindow gate = bind_rows(args.gate, slice, gpu::Access::read, capabilities);
+  const RowWindow out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
+  const RowWindow x = plan.in_place ? out : bind_rows(args.x, slice, gpu::Access::read, capabilities);
+  CHORUS_ASSIGN(const gpu::Binding weight, bind_buffer(args.weight, gpu::Access::read, capabilities));
+  GatedRmsNormParams params;
+  params.heads = args.x.cols / args.head_dim;
+  params.items = slice.count * params.heads;
+  params.head_width = args.head_dim / plan.width;
+  params.head_dim = args.head_dim;
+  params.x_offset = x.offset / plan.width;
+  params.x_stride = args.x.stride / plan.width;
+  params.gate_offset = gate.offset / plan.width;
+  params.gate_stride = args.gate.stride / plan.width;
+  params.out_offset = out.offset / plan.width;
+  params.out_stride = args.out.stride / plan.width;
+  params.epsilon = args.epsilon;
+  gpu::Dispatch dispatch;
+  CHORUS_ASSIGN(dispatch.shader, require_shader(kKernel, plan.shader));
+  dispatch.bindings = {gate.binding, weight, out.binding};
+  if (!plan.in_place) dispatch.bindings.push_back(x.binding);
+  dispatch.params = as_params(params);
+  dispatch.grid =
+      gpu::fold_grid((uint64_t{params.items} + kItemsPerWorkgroup - 1) / kItemsPerWorkgroup, capabilities.workgroups_per_dimension_max);
+  return context.device.dispatch(dispatch);
 }
 
 }  // namespace
@@ -30,50 +43,25 @@ std::vector<std::string> gated_rms_norm_variants(const gpu::Capabilities&) { ret
 
 Result<GatedRmsNormPlan> plan_gated_rms_norm(const compute::GatedRmsNormArgs& args, const gpu::Capabilities& capabilities,
                                              std::string_view forced) {
-  if (!forced.empty() && forced != kVariant) {
-    return make_error(ErrorCode::not_found, "gated_rms_norm: expected the variant rows, found " + std::string(forced));
-  }
+  CHORUS_TRY(pick_variant(kKernel, forced, kVariant, gated_rms_norm_variants(capabilities)));
+  CHORUS_TRY(require_other_buffer(kKernel, args.out, {args.gate.buffer, args.weight}));
   GatedRmsNormPlan plan;
-  if (args.x.rows == 0) return plan;
-  const bool in_place = args.x.buffer == args.out.buffer;
-  CHORUS_TRY(check_sharing(args, in_place));
-  const bool vec4 = fits_vec4(args);
-  const uint32_t width = vec4 ? 4 : 1;
-
-  CHORUS_ASSIGN(const BoundView gate, bind_view(args.gate, gpu::Access::read, capabilities));
-  CHORUS_ASSIGN(const BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities));
-  plan.bindings = {gate.binding, {storage_of(args.weight), gpu::Access::read, 0, 0}, out.binding};
-  BoundView x = out;
-  if (!in_place) {
-    CHORUS_ASSIGN(x, bind_view(args.x, gpu::Access::read, capabilities));
-    plan.bindings.push_back(x.binding);
+  plan.in_place = args.x.buffer == args.out.buffer;
+  if (plan.in_place && (args.x.offset != args.out.offset || args.x.stride != args.out.stride)) {
+    return make_error(ErrorCode::unsupported,
+                      "gated_rms_norm: expected x to be the output's view or in another buffer, found another view of one buffer");
   }
-  const uint32_t heads = args.x.cols / args.head_dim;
-  const uint64_t items = uint64_t{args.x.rows} * heads;
-  CHORUS_CHECK(items < (uint64_t{1} << 32));
-  plan.params = {static_cast<uint32_t>(items),
-                 heads,
-                 args.head_dim / width,
-                 args.head_dim,
-                 x.offset / width,
-                 args.x.stride / width,
-                 gate.offset / width,
-                 args.gate.stride / width,
-                 out.offset / width,
-                 args.out.stride / width,
-                 args.epsilon,
-                 0};
-  plan.grid = gpu::fold_grid((items + kItemsPerWorkgroup - 1) / kItemsPerWorkgroup, capabilities.workgroups_per_dimension_max);
-  plan.shader = std::string(vec4 ? "vec4" : "scalar") + (in_place ? "_in_place" : "");
+  const bool quads = args.head_dim % 4 == 0 && quad_aligned(args.x) && quad_aligned(args.gate) && quad_aligned(args.out);
+  plan.width = quads ? 4 : 1;
+  plan.shader = std::string(quads ? "vec4" : "scalar") + (plan.in_place ? "_in_place" : "");
+  CHORUS_ASSIGN(plan.slices, slice_rows(args.x.rows, {args.x, args.gate, args.out}, kKernel, capabilities));
   return plan;
 }
 
 Status record_gated_rms_norm(WebgpuContext& context, const compute::GatedRmsNormArgs& args) {
   CHORUS_ASSIGN(const GatedRmsNormPlan plan, plan_gated_rms_norm(args, context.device.capabilities(), context.forced_variant(kKernel)));
-  if (plan.shader.empty()) return {};
-  const gpu::ShaderSource* shader = find_shader(kKernel, plan.shader);
-  CHORUS_CHECK(shader != nullptr);
-  return context.device.dispatch({shader, plan.bindings, as_params(plan.params), plan.grid});
+  for (const RowSlice& slice : plan.slices) CHORUS_TRY(record_slice(context, args, plan, slice));
+  return {};
 }
 
 }  // namespace chorus::kernels

@@ -6,25 +6,26 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/common/row_windows.h"
 #include "kernels/common/webgpu_context.h"
 
 namespace chorus::kernels {
 
 // Mirrors Params of gated_rms_norm.wgsl.
 struct GatedRmsNormParams {
-  uint32_t items, heads, head_width, head_dim;
-  uint32_t x_offset, x_stride, gate_offset, gate_stride;
-  uint32_t out_offset, out_stride;
-  float epsilon;
-  uint32_t unused;
+  uint32_t items = 0, heads = 0, head_width = 0, head_dim = 0;
+  uint32_t x_offset = 0, x_stride = 0, gate_offset = 0, gate_stride = 0;
+  uint32_t out_offset = 0, out_stride = 0;
+  float epsilon = 0;
+  uint32_t unused = 0;
 };
 static_assert(sizeof(GatedRmsNormParams) == 48);
 
 struct GatedRmsNormPlan {
-  std::string shader;  // build of gated_rms_norm.wgsl; empty: nothing to do
-  std::vector<gpu::Binding> bindings;
-  GatedRmsNormParams params{};
-  gpu::Grid grid;
+  std::string shader;  // build of gated_rms_norm.wgsl
+  uint32_t width = 1;  // elements per load
+  bool in_place = false;
+  std::vector<RowSlice> slices;  // one dispatch each
 };
 
 std::vector<std::string> gated_rms_norm_variants(const gpu::Capabilities& capabilities);
