@@ -148,8 +148,7 @@ on() {
 
 stage_static() {
   step "no machine paths or registry addresses" tools/check_text
-  step "include directions" tools/check_layers
-  cat "$(log_of "include directions")"
+  step "include directions" tools/check_layers && cat "$(log_of "include directions")"
   step "formatting" check_format
 }
 

@@ -31,7 +31,8 @@ struct Work {
 // `last_layer_full` false: the last attention layer makes only keys and values (prefill without outputs).
 Work count_work(const formats::TextConfig& c, double rows, double prefix, bool causal, bool last_layer_full, double weight_bytes) {
   Work work;
-  const double d = c.hidden_size, queries = static_cast<double>(c.query_heads) * c.head_dim, kv = static_cast<double>(c.kv_heads) * c.head_dim;
+  const double d = c.hidden_size, queries = static_cast<double>(c.query_heads) * c.head_dim,
+               kv = static_cast<double>(c.kv_heads) * c.head_dim;
   const double delta_in = c.conv_channels() + c.value_width() + 2.0 * c.linear_value_heads;
   const double keys = prefix + (causal ? rows / 2 : 0);
   for (size_t i = 0; i < c.layer_types.size(); ++i) {
@@ -175,7 +176,9 @@ Result<BenchRun> run_measurements(const BenchFlags& flags) {
   const Work cached_work = count_work(bench.config, rows, flags.state_tokens, false, true, element);
   run.timings.push_back({"prefill", summarize(prefill), static_cast<double>(flags.state_tokens), prefill_work});
   run.timings.push_back({"cached evaluation", summarize(cached), rows, cached_work});
-  run.timings.push_back({"prefill + evaluation", summarize(both), flags.state_tokens + rows,
+  run.timings.push_back({"prefill + evaluation",
+                         summarize(both),
+                         flags.state_tokens + rows,
                          {prefill_work.flops + cached_work.flops, prefill_work.bytes + cached_work.bytes}});
   run.fallbacks = bench.choice.backend->fallbacks();
   run.device_bytes_peak = bench.choice.backend->bytes_peak();
@@ -183,15 +186,16 @@ Result<BenchRun> run_measurements(const BenchFlags& flags) {
 }
 
 void print_text(const BenchFlags& flags, const BenchRun& run) {
-  std::printf("bench decide: %s, %s weights, state %u tokens, %u questions x %u tokens, %u repetitions after %u\n",
-              flags.geometry.c_str(), flags.device.dtype.c_str(), flags.state_tokens,
-              flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
+  std::printf("bench decide: %s, %s weights, state %u tokens, %u questions x %u tokens, %u repetitions after %u\n", flags.geometry.c_str(),
+              flags.device.dtype.c_str(), flags.state_tokens, flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
   std::printf("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
               run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
   std::printf("%s; device bytes at most %.1f MiB; loaded in %.1f s; passes of up to %u rows\n", run.plan.to_line().c_str(),
               static_cast<double>(run.device_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
-  std::printf("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12, run.peak.bytes_per_second / 1e9);
-  std::printf("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s", "of peak");
+  std::printf("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12,
+              run.peak.bytes_per_second / 1e9);
+  std::printf("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s",
+              "of peak");
   for (const Timing& timing : run.timings) {
     const double seconds = timing.milliseconds.median / 1000;
     const double flops = timing.work.flops / seconds, bytes = timing.work.bytes / seconds;
@@ -209,7 +213,8 @@ void print_text(const BenchFlags& flags, const BenchRun& run) {
                   100 * kernel.milliseconds / total);
     }
   }
-  for (const compute::Fallback& fallback : run.fallbacks) std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+  for (const compute::Fallback& fallback : run.fallbacks)
+    std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
 }
 
 void print_json(const BenchFlags& flags, const BenchRun& run) {
@@ -268,7 +273,8 @@ Command add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
   CLI::App* command = bench->add_subcommand("decide", "Prefill, cached evaluation and both, of a decision model");
-  command->add_option("--geometry", flags->geometry, "kev-0.8b, kev-4b, kev-9b or kev-27b (seeded random weights), or a checkpoint")->required();
+  command->add_option("--geometry", flags->geometry, "kev-0.8b, kev-4b, kev-9b or kev-27b (seeded random weights), or a checkpoint")
+      ->required();
   command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
   command->add_option("--state-tokens", flags->state_tokens, "Length of the state")->check(CLI::Range(1u, 1u << 20));
   command->add_option("--questions", flags->questions, "Number of questions")->check(CLI::Range(1u, 65536u));

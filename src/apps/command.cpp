@@ -18,11 +18,14 @@ int exit_code_of(const Error& error) {
     case ErrorCode::invalid_input:
     case ErrorCode::limit_exceeded:
     case ErrorCode::not_found:
-    case ErrorCode::unsupported: return kExitInput;
+    case ErrorCode::unsupported:
+      return kExitInput;
     case ErrorCode::out_of_memory:
-    case ErrorCode::device_lost: return kExitDevice;
+    case ErrorCode::device_lost:
+      return kExitDevice;
     case ErrorCode::io_failed:
-    case ErrorCode::internal: break;
+    case ErrorCode::internal:
+      break;
   }
   return kExitInternal;
 }
@@ -33,7 +36,8 @@ int fail(const Error& error) {
 }
 
 void add_device_flags(CLI::App& command, DeviceFlags& flags, bool with_dtype) {
-  command.add_option("--device", flags.device, "auto: a hardware WebGPU adapter, else the CPU")->check(CLI::IsMember({"auto", "webgpu", "cpu"}));
+  command.add_option("--device", flags.device, "auto: a hardware WebGPU adapter, else the CPU")
+      ->check(CLI::IsMember({"auto", "webgpu", "cpu"}));
   command.add_option("--adapter", flags.adapter, "Part of a WebGPU adapter's name (see `chorus devices`)");
   if (with_dtype) {
     command.add_option("--dtype", flags.dtype, "Type of the weights on the device")->check(CLI::IsMember({"f32", "f16", "bf16"}));
@@ -72,9 +76,7 @@ DType dtype_of(const DeviceFlags& flags) { return parse_dtype(flags.dtype).value
 
 ModelOptions model_options(const DeviceFlags& flags) {
   ModelOptions options;
-  options.device = flags.device == "cpu"      ? DeviceChoice::cpu
-                   : flags.device == "webgpu" ? DeviceChoice::webgpu
-                                              : DeviceChoice::automatic;
+  options.device = flags.device == "cpu" ? DeviceChoice::cpu : flags.device == "webgpu" ? DeviceChoice::webgpu : DeviceChoice::automatic;
   options.adapter = flags.adapter;
   options.dtype = flags.dtype == "f16" ? WeightType::f16 : flags.dtype == "bf16" ? WeightType::bf16 : WeightType::f32;
   options.cpu_threads = flags.threads;
@@ -94,7 +96,8 @@ std::function<void(uint64_t, uint64_t)> load_progress() {
     const bool short_so_far = std::chrono::steady_clock::now() - start < std::chrono::seconds(1);
     if (percent == shown || (short_so_far && shown < 0)) return;
     shown = percent;
-    std::fprintf(stderr, "\rloading weights: %3d %% of %.2f GiB%s", percent, static_cast<double>(total) / (1u << 30), percent == 100 ? "\n" : "");
+    std::fprintf(stderr, "\rloading weights: %3d %% of %.2f GiB%s", percent, static_cast<double>(total) / (1u << 30),
+                 percent == 100 ? "\n" : "");
   };
 }
 

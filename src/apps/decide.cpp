@@ -147,12 +147,14 @@ Command add_decide(CLI::App& app) {
   command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
   auto* request = command->add_option("--request", flags->request, "System One request JSON (a file, or - for standard input)");
   auto* state = command->add_option("--state", flags->state, "The text to read, or @FILE");
-  auto* ask = command->add_option("--ask", flags->asks, "Question 'id:type:instructions:optA|optB'; type is noul, choice or score; repeatable");
+  auto* ask =
+      command->add_option("--ask", flags->asks, "Question 'id:type:instructions:optA|optB'; type is noul, choice or score; repeatable");
   request->excludes(state)->excludes(ask);
   state->needs(ask);
   ask->needs(state);
   command->add_option("--temperature", flags->temperature, "Replaces the checkpoint's temperature")->check(CLI::PositiveNumber);
-  command->add_option("--state-tokens-max", flags->state_tokens_max, "Longest state, in tokens with its delimiter")->check(CLI::PositiveNumber);
+  command->add_option("--state-tokens-max", flags->state_tokens_max, "Longest state, in tokens with its delimiter")
+      ->check(CLI::PositiveNumber);
   command->add_option("--row-tokens-max", flags->row_tokens_max, "Longest state plus question, in tokens")->check(CLI::PositiveNumber);
   command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB");
   command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it");

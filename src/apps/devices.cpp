@@ -40,7 +40,8 @@ void print_adapter(const gpu::Capabilities& c) {
   std::printf("    subgroups %u to %u, workgroup: %u invocations, %u bytes\n", c.subgroup_size_min, c.subgroup_size_max,
               c.workgroup_invocations_max, c.workgroup_storage_bytes_max);
   std::printf("    storage: %u buffers, %llu MiB a binding, %llu MiB a buffer\n", c.storage_buffers_max,
-              static_cast<unsigned long long>(c.storage_binding_bytes_max >> 20), static_cast<unsigned long long>(c.buffer_bytes_max >> 20));
+              static_cast<unsigned long long>(c.storage_binding_bytes_max >> 20),
+              static_cast<unsigned long long>(c.buffer_bytes_max >> 20));
   std::printf("    lacks: %s\n", lacks(c).c_str());
 }
 
@@ -117,7 +118,8 @@ void report_operation(const std::vector<selftest::CaseResult>& results, bool jso
       if (result.tolerance > 0) worst = std::max(worst, result.error / result.tolerance);
       if (result.pass) continue;
       ++failed;
-      if (!json) std::printf("FAILED %s/%s %s: %s\n", result.operation.c_str(), result.variant.c_str(), result.name.c_str(), result.detail.c_str());
+      if (!json)
+        std::printf("FAILED %s/%s %s: %s\n", result.operation.c_str(), result.variant.c_str(), result.name.c_str(), result.detail.c_str());
     }
     tally.cases += end - begin;
     tally.failed += failed;
@@ -140,7 +142,8 @@ int self_test(const DevicesFlags& flags) {
   auto choice = choose_backend(flags.device);
   if (!choice) return fail(choice.error());
   compute::Backend& backend = *choice->backend;
-  if (!flags.json) std::printf("self-test on %s, %s (%s)\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
+  if (!flags.json)
+    std::printf("self-test on %s, %s (%s)\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
   Tally tally;
   size_t silent = 0;
   for (const selftest::OperationCases& operation : selftest::all_operations()) {
@@ -156,7 +159,8 @@ int self_test(const DevicesFlags& flags) {
     body.set("pass", JsonValue::boolean(good));
     std::printf("%s\n", formats::json_dumps(body).c_str());
   } else {
-    std::printf("verdict: %s (%zu cases, %zu failed, %zu operations without a case)\n", good ? "ok" : "FAILED", tally.cases, tally.failed, silent);
+    std::printf("verdict: %s (%zu cases, %zu failed, %zu operations without a case)\n", good ? "ok" : "FAILED", tally.cases, tally.failed,
+                silent);
   }
   return good ? kExitOk : kExitVerdict;
 }

@@ -26,8 +26,8 @@ struct Inspection {
   std::vector<std::string> operations;  // "linear: tile64, row"
 };
 
-const char* const kOperations[] = {"embed",        "linear",    "rms_norm",    "gated_rms_norm", "swiglu",         "causal_conv", "gated_delta",
-                                   "qk_norm_rope", "attention", "gather_rows", "pointer_scores", "segment_softmax"};
+const char* const kOperations[] = {"embed",       "linear",       "rms_norm",  "gated_rms_norm", "swiglu",         "causal_conv",
+                                   "gated_delta", "qk_norm_rope", "attention", "gather_rows",    "pointer_scores", "segment_softmax"};
 
 Result<Inspection> inspect(const InspectFlags& flags) {
   formats::OpenOptions open;
@@ -71,12 +71,15 @@ void print_text(const Inspection& result, const std::vector<std::string>& tensor
   const formats::CheckpointMetadata& meta = result.checkpoint.metadata;
   std::printf("%s: %s, form %s\n", result.checkpoint.path.c_str(), c.model_type.c_str(),
               std::string(formats::checkpoint_form_name(meta.form)).c_str());
-  std::printf("%s, hidden %u, feed-forward %u, vocabulary %u\n", layer_summary(c).c_str(), c.hidden_size, c.intermediate_size, c.vocab_size);
-  std::printf("attention: %u query heads, %u key/value heads of %u, %u rotary dimensions\n", c.query_heads, c.kv_heads, c.head_dim, c.rotary_dim);
+  std::printf("%s, hidden %u, feed-forward %u, vocabulary %u\n", layer_summary(c).c_str(), c.hidden_size, c.intermediate_size,
+              c.vocab_size);
+  std::printf("attention: %u query heads, %u key/value heads of %u, %u rotary dimensions\n", c.query_heads, c.kv_heads, c.head_dim,
+              c.rotary_dim);
   std::printf("gated delta net: %u key heads of %u, %u value heads of %u\n", c.linear_key_heads, c.linear_key_dim, c.linear_value_heads,
               c.linear_value_dim);
   if (result.checkpoint.head) {
-    std::printf("pointer head: width %u, temperature %.6g, %s\n", result.checkpoint.head->head_dim, meta.temperature, meta.checkpoint_id.c_str());
+    std::printf("pointer head: width %u, temperature %.6g, %s\n", result.checkpoint.head->head_dim, meta.temperature,
+                meta.checkpoint_id.c_str());
   } else {
     std::printf("pointer head: none (cannot answer questions)\n");
   }

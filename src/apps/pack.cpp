@@ -1,9 +1,10 @@
 // `chorus pack`: one file with merged weights, head, tokenizer and metadata.
+#include "formats/pack.h"
+
 #include <cstdio>
 
 #include "apps/command.h"
 #include "formats/checkpoint.h"
-#include "formats/pack.h"
 
 namespace chorus::apps {
 

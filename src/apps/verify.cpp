@@ -1,8 +1,9 @@
 // `chorus verify`: a model against its reference outputs.
+#include "verify/verify.h"
+
 #include <cstdio>
 
 #include "apps/command.h"
-#include "verify/verify.h"
 
 namespace chorus::apps {
 
@@ -46,7 +47,8 @@ void print_text(const Verified& result, const std::string& dtype) {
     if (line.rounding_edges > 0) std::printf("  rounding edges %u", line.rounding_edges);
     std::printf("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
   }
-  for (const compute::Fallback& fallback : result.fallbacks) std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+  for (const compute::Fallback& fallback : result.fallbacks)
+    std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
   size_t failed = 0;
   for (const verify::Line& line : result.report.lines) failed += line.pass ? 0 : 1;
   std::printf("verdict: %s (%zu of %zu inside the tolerances)\n", failed == 0 ? "ok" : "FAILED", result.report.lines.size() - failed,
@@ -68,7 +70,8 @@ void print_json(const Verified& result, const std::string& dtype) {
     item.set("detail", JsonValue::string(line.detail));
     lines.push_back(std::move(item));
   }
-  for (const compute::Fallback& fallback : result.fallbacks) fallbacks.push_back(JsonValue::string(fallback.operation + ": " + fallback.reason));
+  for (const compute::Fallback& fallback : result.fallbacks)
+    fallbacks.push_back(JsonValue::string(fallback.operation + ": " + fallback.reason));
   body.set("backend", JsonValue::string(result.device.kind));
   body.set("device", JsonValue::string(result.device.device));
   body.set("dtype", JsonValue::string(dtype));

@@ -35,7 +35,9 @@ uint64_t hash_name(std::string_view name) {
   return hash;
 }
 
-bool ends_with(std::string_view text, std::string_view end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; }
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
 
 // Rows are cut from one pool of random values at a start that depends on tensor and row: as fast as copying, and no two rows alike.
 class SyntheticWeights final : public formats::WeightSource {

@@ -14,7 +14,7 @@ enum class DeviceRequest { automatic, webgpu, cpu };
 
 struct BackendRequest {
   DeviceRequest device = DeviceRequest::automatic;
-  std::string adapter;         // part of a WebGPU adapter's name
+  std::string adapter;  // part of a WebGPU adapter's name
   bool fast_toggles = true;
   bool profile_kernels = false;
   std::string pipeline_cache;  // folder; empty: none

@@ -1,5 +1,7 @@
 // The public API (chorus/chorus.h) over decisions, engine, formats and a chosen backend.
 // A lost device drops engine and backend; the next call builds them anew. Prefixes of the lost device are then refused.
+#include "runtime/model.h"
+
 #include <chrono>
 #include <utility>
 
@@ -12,7 +14,6 @@
 #include "formats/checkpoint.h"
 #include "formats/json.h"
 #include "formats/tokenizer.h"
-#include "runtime/model.h"
 
 namespace chorus {
 
@@ -36,18 +37,24 @@ namespace {
 
 DType dtype_of(WeightType type) {
   switch (type) {
-    case WeightType::f16: return DType::f16;
-    case WeightType::bf16: return DType::bf16;
-    case WeightType::f32: break;
+    case WeightType::f16:
+      return DType::f16;
+    case WeightType::bf16:
+      return DType::bf16;
+    case WeightType::f32:
+      break;
   }
   return DType::f32;
 }
 
 runtime::DeviceRequest device_of(DeviceChoice choice) {
   switch (choice) {
-    case DeviceChoice::webgpu: return runtime::DeviceRequest::webgpu;
-    case DeviceChoice::cpu: return runtime::DeviceRequest::cpu;
-    case DeviceChoice::automatic: break;
+    case DeviceChoice::webgpu:
+      return runtime::DeviceRequest::webgpu;
+    case DeviceChoice::cpu:
+      return runtime::DeviceRequest::cpu;
+    case DeviceChoice::automatic:
+      break;
   }
   return runtime::DeviceRequest::automatic;
 }
@@ -100,9 +107,12 @@ Result<decisions::Question> internal_question(const Question& question) {
 
 QuestionKind kind_of(decisions::QuestionType type) {
   switch (type) {
-    case decisions::QuestionType::choice: return QuestionKind::choice;
-    case decisions::QuestionType::score: return QuestionKind::score;
-    case decisions::QuestionType::noul: break;
+    case decisions::QuestionType::choice:
+      return QuestionKind::choice;
+    case decisions::QuestionType::score:
+      return QuestionKind::score;
+    case decisions::QuestionType::noul:
+      break;
   }
   return QuestionKind::noul;
 }
@@ -254,8 +264,8 @@ class LoadedModel final : public Model {
     std::vector<Answer> answers;
     for (size_t i = 0; i < questions.size(); ++i) {
       CHORUS_ASSIGN(decisions::Answer made, decisions::make_answer(questions[i], (*scores)[i].probabilities));
-      answers.push_back({questions[i].id, kind_of(questions[i].type), std::move((*scores)[i].logits), std::move(made.probabilities), made.best,
-                         made.value, made.confidence});
+      answers.push_back({questions[i].id, kind_of(questions[i].type), std::move((*scores)[i].logits), std::move(made.probabilities),
+                         made.best, made.value, made.confidence});
     }
     return answers;
   }

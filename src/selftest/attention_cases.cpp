@@ -1,3 +1,4 @@
+// Known-answer cases of attention: head groups, prefix and own keys in one buffer or two, several sequences, extreme scores.
 #include <cstring>
 #include <string>
 

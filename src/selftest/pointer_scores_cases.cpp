@@ -1,3 +1,4 @@
+// Known-answer cases of the pointer scores: widths, uneven numbers of options, scale and temperature.
 #include <string>
 
 #include "kernels/pointer_scores/pointer_scores_reference.h"

@@ -1,3 +1,4 @@
+// Known-answer cases of query and key norm with RoPE: partial rotation, keys alone, keys and values in one buffer, past a grid dimension.
 #include <string>
 
 #include "kernels/qk_norm_rope/qk_norm_rope_reference.h"

@@ -1,3 +1,4 @@
+// Known-answer cases of RMSNorm in both forms: odd widths, strides, tiny and huge values, past a grid dimension.
 #include <string>
 
 #include "kernels/rms_norm/rms_norm_reference.h"

@@ -1,3 +1,4 @@
+// Known-answer cases of softmax by segments: one option and 255, large and equal values.
 #include <string>
 
 #include "kernels/segment_softmax/segment_softmax_reference.h"

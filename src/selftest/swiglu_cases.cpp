@@ -1,3 +1,4 @@
+// Known-answer cases of SwiGLU: odd widths, strides, large gates, past a grid dimension.
 #include <string>
 
 #include "kernels/swiglu/swiglu_reference.h"

@@ -36,7 +36,8 @@ Result<std::filesystem::path> find_golden(const std::filesystem::path& model) {
   return make_error(ErrorCode::not_found, "no reference outputs: looked for " + names + " (name one with --golden)");
 }
 
-Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden, DType dtype) {
+Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                            DType dtype) {
   if (golden.extension() == ".jsonl") return verify_decisions(backend, checkpoint, golden, dtype);
   return verify_language_model(backend, checkpoint, golden, dtype);
 }

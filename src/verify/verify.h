@@ -16,12 +16,12 @@
 namespace chorus::verify {
 
 struct Tolerances {
-  double logit = 2e-4;           // largest absolute error; infinite: not judged
+  double logit = 2e-4;  // largest absolute error; infinite: not judged
   double probability = 1e-4;
-  double hidden = 2e-4;          // relative to the largest hidden value of that layer
-  double margin_tie = 2e-3;      // greedy steps below this reference margin may differ, and what follows them
-  double argmax_gap = 0;         // the best option may differ only if the reference's best two are within this
-  bool answers = true;           // compare rounded answers and output token counts
+  double hidden = 2e-4;      // relative to the largest hidden value of that layer
+  double margin_tie = 2e-3;  // greedy steps below this reference margin may differ, and what follows them
+  double argmax_gap = 0;     // the best option may differ only if the reference's best two are within this
+  bool answers = true;       // compare rounded answers and output token counts
 };
 // f32: 2e-4 and 1e-4. 16-bit weights: probability 0.03, best option equal unless the best two are within 0.02.
 Tolerances tolerances_for(DType dtype);
@@ -31,11 +31,11 @@ struct Line {
   std::string name;
   double logit_error = 0;
   double probability_error = 0;
-  double hidden_error = 0;       // language models with hidden states only
-  uint32_t token_mismatches = 0; // token ids, read-out positions and counts (decisions); greedy tokens (language models)
-  uint32_t rounding_edges = 0;   // answers that differ by one unit of the last decimal
+  double hidden_error = 0;        // language models with hidden states only
+  uint32_t token_mismatches = 0;  // token ids, read-out positions and counts (decisions); greedy tokens (language models)
+  uint32_t rounding_edges = 0;    // answers that differ by one unit of the last decimal
   bool pass = true;
-  std::string detail;            // the first thing that failed
+  std::string detail;  // the first thing that failed
 };
 
 struct Report {
@@ -46,11 +46,13 @@ struct Report {
 
 Result<Report> verify_language_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
                                      DType dtype);
-Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden, DType dtype);
+Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                                DType dtype);
 
 // The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/*.golden.jsonl. Errors: not_found.
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model);
 // By the file's name: .jsonl is the decision layout.
-Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden, DType dtype);
+Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                            DType dtype);
 
 }  // namespace chorus::verify

@@ -1,3 +1,4 @@
+// Decision models against *.golden.jsonl: token ids, positions, logits, probabilities, rounded answers, counts.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -69,9 +70,12 @@ Status compare_row(const JsonValue& row, const decisions::PackedDecision& packed
   return {};
 }
 
-size_t argmax(const std::vector<double>& values) { return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin()); }
+size_t argmax(const std::vector<double>& values) {
+  return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
 
-Status compare_scores(const JsonValue& row, const engine::BranchScores& scores, const std::string& id, const Tolerances& limits, Line& line) {
+Status compare_scores(const JsonValue& row, const engine::BranchScores& scores, const std::string& id, const Tolerances& limits,
+                      Line& line) {
   CHORUS_ASSIGN(const std::vector<double> logits, numbers(row, "logits"));
   CHORUS_ASSIGN(const std::vector<double> probabilities, numbers(row, "probabilities"));
   if (logits.size() != scores.logits.size() || probabilities.size() != logits.size() || logits.empty()) {
@@ -86,7 +90,8 @@ Status compare_scores(const JsonValue& row, const engine::BranchScores& scores, 
     found.push_back(scores.probabilities[i]);
   }
   const size_t best = argmax(probabilities);
-  judge(line, argmax(found) == best || probabilities[best] - probabilities[argmax(found)] <= limits.argmax_gap, id + ": the best option differs");
+  judge(line, argmax(found) == best || probabilities[best] - probabilities[argmax(found)] <= limits.argmax_gap,
+        id + ": the best option differs");
   return {};
 }
 
@@ -96,13 +101,15 @@ void compare_answer(const JsonValue& found, const JsonValue& expected, const std
   if (found.is_number() && expected.is_number()) {
     const double difference = std::abs(*found.as_double(where) - *expected.as_double(where));
     if (difference > 0) ++line.rounding_edges;
-    judge(line, difference <= kLastDecimal * 1.000001, where + ": expected " + formats::json_dumps(expected) + ", found " + formats::json_dumps(found));
+    judge(line, difference <= kLastDecimal * 1.000001,
+          where + ": expected " + formats::json_dumps(expected) + ", found " + formats::json_dumps(found));
     return;
   }
   if (found.is_object() && expected.is_object()) {
     const auto ours = found.members();
     const auto theirs = expected.members();
-    judge(line, ours.size() == theirs.size(), where + ": expected " + std::to_string(theirs.size()) + " fields, found " + std::to_string(ours.size()));
+    judge(line, ours.size() == theirs.size(),
+          where + ": expected " + std::to_string(theirs.size()) + " fields, found " + std::to_string(ours.size()));
     for (size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
       judge(line, ours[i].key == theirs[i].key, where + ": expected field " + theirs[i].key + ", found " + ours[i].key);
       compare_answer(ours[i].value, theirs[i].value, where + "." + theirs[i].key, line);
@@ -163,7 +170,8 @@ Result<Line> verify_request(const Session& session, const JsonValue& reference, 
 
 }  // namespace
 
-Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden, DType dtype) {
+Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                                DType dtype) {
   std::ifstream file(golden);
   if (!file) return make_error(ErrorCode::not_found, "cannot open " + golden.string());
   CHORUS_ASSIGN(const std::string tokenizer_json, checkpoint.tokenizer_json());

@@ -1,3 +1,4 @@
+// Language models against golden.safetensors: logits, hidden states, greedy continuations.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -119,8 +120,9 @@ Status compare_greedy(const models::Qwen35& model, models::SequenceState& state,
     if (token != reference.greedy[step]) {
       if (reference.margins[step] < limits.margin_tie) return {};
       ++line.token_mismatches;
-      judge(line, false, "greedy step " + std::to_string(step) + ": expected token " + std::to_string(reference.greedy[step]) + ", found " +
-                             std::to_string(token));
+      judge(line, false,
+            "greedy step " + std::to_string(step) + ": expected token " + std::to_string(reference.greedy[step]) + ", found " +
+                std::to_string(token));
       return {};
     }
     if (step + 1 == reference.greedy.size()) break;
@@ -133,15 +135,16 @@ Status compare_greedy(const models::Qwen35& model, models::SequenceState& state,
 Status compare_hidden(const models::Qwen35& model, const Reference& reference, const Tolerances& limits, Line& line) {
   if (reference.hidden.empty() || reference.tokens.size() > model.pass_rows_max()) return {};
   CHORUS_ASSIGN(const auto found, model.hidden_states(reference.tokens));
-  judge(line, found.size() == reference.hidden.size(), "expected " + std::to_string(reference.hidden.size()) + " hidden states, found " +
-                                                           std::to_string(found.size()));
+  judge(line, found.size() == reference.hidden.size(),
+        "expected " + std::to_string(reference.hidden.size()) + " hidden states, found " + std::to_string(found.size()));
   for (size_t k = 0; k < std::min(found.size(), reference.hidden.size()); ++k) {
     double scale = 0, error = 0;
     for (float value : reference.hidden[k]) scale = std::max(scale, std::abs(static_cast<double>(value)));
     for (size_t i = 0; i < found[k].size(); ++i) take_error(error, found[k][i], reference.hidden[k][i]);
     const double relative = scale > 0 ? error / scale : error;
     line.hidden_error = std::max(line.hidden_error, relative);
-    judge(line, relative <= limits.hidden, "hidden state " + std::to_string(k) + " is off by " + std::to_string(relative) + " of its largest value");
+    judge(line, relative <= limits.hidden,
+          "hidden state " + std::to_string(k) + " is off by " + std::to_string(relative) + " of its largest value");
   }
   return {};
 }

@@ -37,8 +37,8 @@ formats::Checkpoint kev_mini() {
 void expect_pass(const verify::Report& report, size_t lines) {
   EXPECT_EQ(report.lines.size(), lines);
   for (const verify::Line& line : report.lines) {
-    EXPECT_TRUE(line.pass) << line.name << ": " << line.detail << " (logits " << line.logit_error << ", probabilities " << line.probability_error
-                           << ")";
+    EXPECT_TRUE(line.pass) << line.name << ": " << line.detail << " (logits " << line.logit_error << ", probabilities "
+                           << line.probability_error << ")";
   }
 }
 
@@ -82,7 +82,8 @@ void expect_same_bits(const engine::BranchScores& a, const engine::BranchScores&
   EXPECT_EQ(a.probabilities, b.probabilities) << what;
 }
 
-std::unique_ptr<engine::DecisionEngine> load_engine(compute::Backend& backend, const formats::Checkpoint& checkpoint, uint32_t rows_max = 2048) {
+std::unique_ptr<engine::DecisionEngine> load_engine(compute::Backend& backend, const formats::Checkpoint& checkpoint,
+                                                    uint32_t rows_max = 2048) {
   engine::EngineOptions options;
   options.rows_max = rows_max;
   return must(engine::DecisionEngine::load(backend, checkpoint, options));
@@ -162,7 +163,8 @@ void check_question_batches(compute::Backend& backend, uint32_t many) {
   std::vector<engine::BranchQuery> reversed(branches.begin(), branches.begin() + few);
   std::reverse(reversed.begin(), reversed.end());
   const auto backwards = must(engine->evaluate(prefix, reversed));
-  for (size_t i = 0; i < few; ++i) EXPECT_LE(largest_difference(backwards[few - 1 - i], alone[i]), 1e-5) << "reversed order, question " << i;
+  for (size_t i = 0; i < few; ++i)
+    EXPECT_LE(largest_difference(backwards[few - 1 - i], alone[i]), 1e-5) << "reversed order, question " << i;
   EXPECT_EQ(must(engine->model().read_state(prefix.state())), before) << "evaluating changed the prefix";
 }
 

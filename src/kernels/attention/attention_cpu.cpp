@@ -1,9 +1,9 @@
 // Blocked softmax attention (running maximum and sum, as in Dao et al. 2022, "FlashAttention") on packed blocks.
 //
-// A task is one key head, one sequence and up to kTaskRows rows of (query row, query head of that key head). It walks the keys it may see in
-// blocks of kKeys, counted from the first prefix key: keys are packed transposed [head_dim][kKeys], values [kKeys][head_dim], both padded
-// to whole vectors, so that both products are dense. Keys that a row may not see get a weight of exactly zero, so a row's result does not
-// depend on the rows beside it. The sum of weights is kept in f64.
+// A task is one key head, one sequence and up to kTaskRows rows of (query row, query head of that key head). It walks the keys it may see
+// in blocks of kKeys, counted from the first prefix key: keys are packed transposed [head_dim][kKeys], values [kKeys][head_dim], both
+// padded to whole vectors, so that both products are dense. Keys that a row may not see get a weight of exactly zero, so a row's result
+// does not depend on the rows beside it. The sum of weights is kept in f64.
 #include "kernels/attention/attention_cpu.h"
 
 #include <cmath>
@@ -194,7 +194,8 @@ Status attention_cpu(CpuContext& context, const compute::AttentionArgs& args) {
       for (uint64_t head = 0, head_count; head < args.shape.query_heads; head += head_count) {
         const uint64_t kv_head = head / group;
         head_count = std::min(heads_per_task, (kv_head + 1) * group - head);
-        tasks.push_back({&args, span, kv_head, head, head_count, first, std::min<uint64_t>(queries_per_task, span.length - first), nullptr});
+        tasks.push_back(
+            {&args, span, kv_head, head, head_count, first, std::min<uint64_t>(queries_per_task, span.length - first), nullptr});
       }
     }
   }
