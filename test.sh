@@ -23,8 +23,6 @@ passed=0
 failed=0
 failures=()
 logs=build/test-logs
-# Suites of what runs on several threads; everything else has no thread to race with.
-thread_tests='ThreadPool*:CpuBackend*:*Thread*:*Parallel*'
 mkdir -p "$logs"
 
 # The sanitizers of older compilers do not know the address layout of newer kernels; without randomisation it does not matter.
@@ -159,8 +157,8 @@ stage_asan() {
 }
 
 stage_tsan() {
-  build tsan chorus_tests || return 0
-  tests "threads, TSan" "${fixed_layout[@]}" build/tsan/tests/chorus_tests --gtest_filter="$thread_tests"
+  build tsan chorus_thread_tests || return 0
+  tests "threads, TSan" "${fixed_layout[@]}" build/tsan/tests/chorus_thread_tests
 }
 
 build_dev() { build dev chorus chorus_tests chorus_webgpu_tests chorus_benchmarks; }
