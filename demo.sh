@@ -20,5 +20,5 @@ program=build/release/chorus
 for request in examples/*.json; do
   echo
   echo "== $request"
-  "$program" decide --model models/kev-mini --base models/kev-mini-base --request "$request" --device webgpu
+  "$program" decide --model models/kev-mini --base models/kev-mini-base --request "$request" --device webgpu --explain
 done
