@@ -1,6 +1,4 @@
 // The one table of operations: which variants exist and how each is recorded.
-// Until every kernel folder has landed, operations.cpp finds the folders that are there by their <op>_webgpu.h
-// (touch src/backends/webgpu/operations.cpp when a folder first appears).
 #pragma once
 
 #include <string>
