@@ -4,10 +4,10 @@
 
 #include <sstream>
 
-#include "../../tests/test_files.h"
 #include "decisions/answers.h"
 #include "decisions/pack.h"
 #include "decisions/request.h"
+#include "formats/test_files.h"
 
 namespace chorus::decisions {
 namespace {
@@ -55,9 +55,9 @@ void expect_record(const formats::Tokenizer& tokenizer, const JsonValue& record)
 }
 
 TEST(KevGolden, RowsAnswersAndCountsAreExact) {
-  const auto tokenizer = formats::Tokenizer::parse(read_test_file(std::string(CHORUS_MODELS) + "/kev-mini-base/tokenizer.json"));
+  const auto tokenizer = formats::Tokenizer::parse(formats::read_test_file(std::string(CHORUS_MODELS) + "/kev-mini-base/tokenizer.json"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_line();
-  std::istringstream lines(read_test_file(std::string(CHORUS_TEST_DATA) + "/kev-mini.golden.jsonl"));
+  std::istringstream lines(formats::read_test_file(std::string(CHORUS_TEST_DATA) + "/kev-mini.golden.jsonl"));
   size_t records = 0;
   for (std::string line; std::getline(lines, line);) {
     const auto record = formats::parse_json(line);

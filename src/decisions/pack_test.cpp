@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../../tests/test_files.h"
+#include "formats/test_files.h"
 
 namespace chorus::decisions {
 namespace {
@@ -136,7 +136,7 @@ TEST(Pack, DelimitersComeFromTheTokenizer) {
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->pad, 248044u);
   EXPECT_EQ(found->decide, 248062u);
-  const auto without = formats::Tokenizer::parse(read_test_file(std::string(CHORUS_TEST_DATA) + "/tokenizers/qwen2.json"));
+  const auto without = formats::Tokenizer::parse(formats::read_test_file(std::string(CHORUS_TEST_DATA) + "/tokenizers/qwen2.json"));
   ASSERT_TRUE(without.ok());
   EXPECT_EQ(find_delimiters(*without).error().message, "tokenizer.json: the delimiter token <|fim_prefix|> is missing; decisions need it");
 }

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "decisions/render.h"
+#include "formats/unicode.h"
 
 namespace chorus::decisions {
 namespace {
@@ -206,6 +207,7 @@ Result<DecisionRequest> parse_request(std::string_view json, const RequestOption
 Result<std::pair<std::string, JsonValue>> ask_to_json(std::string_view ask) {
   const std::vector<std::string_view> parts = cut(ask, ':', 4);
   const std::string where = "question '" + shown(ask) + "'";
+  CHORUS_TRY(formats::check_utf8(ask));
   if (parts.size() < 2) return make_error(ErrorCode::invalid_argument, where + ": expected id:type:instructions:option|option");
   const std::string type = without_escapes(parts[1]);
   JsonValue body = JsonValue::object();

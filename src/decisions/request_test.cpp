@@ -144,6 +144,7 @@ TEST(Ask, OneLineQuestions) {
             R"(r {"type": "noul", "instructions": "Refund?", "criteria": {"false": "Not wanted", "true": "Wanted"}})");
   EXPECT_EQ(ask(R"(a\:b:choice:x\:y:p\|q|r:s\\)"),
             R"(a:b {"type": "choice", "instructions": "x:y", "criteria": {"p|q": null, "r:s\\": null}})");
+  EXPECT_EQ(ask("r:noul:\xFF"), "error: the text is not valid UTF-8 at byte 7");
   EXPECT_EQ(ask("r"), "error: question 'r': expected id:type:instructions:option|option");
   EXPECT_EQ(ask("r:noul:x:a|b|c"), "error: question 'r:noul:x:a|b|c': a noul takes no options or two (no|yes), found 3");
   EXPECT_EQ(ask("r:choice:x:a|a"), "error: question 'r:choice:x:a|a': the option \"a\" appears twice");

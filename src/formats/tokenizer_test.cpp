@@ -5,9 +5,9 @@
 #include <chrono>
 #include <functional>
 
-#include "../../tests/test_files.h"
 #include "formats/byte_pair.h"
 #include "formats/split_pattern.h"
+#include "formats/test_files.h"
 #include "formats/unicode.h"
 
 namespace chorus::formats {
