@@ -26,7 +26,7 @@ TEST(LinearLimits, SmallBindings) {
 
 TEST(LinearLimits, SmallGrids) {
   gpu::DeviceOptions options = tests::test_device_options();
-  options.workgroups_per_dimension_cap = 8;
+  options.workgroups_per_dimension_cap = 16;
   run_quick_cases(options);
 }
 

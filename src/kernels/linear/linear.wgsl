@@ -1,7 +1,8 @@
 // out[m, n] (=|+=) sum_k x[m, k] * weight[n, k] + bias[n], one workgroup per tile of $TILE_M x $TILE_N results.
 //
 // Both operands are stored with k innermost, so tiles keep that order in workgroup memory: a vec4 is four k of one row, and nothing is
-// transposed. The invocations form warps of 8 x 4; each holds $ROWS rows (8 apart) x $COLS columns (4 adjacent, groups 16 apart) of the tile.
+// transposed. The invocations form warps of 8 x 4; each holds $GROUPS * $GROUP_ROWS rows (8 apart) x $COL_QUADS * 4 columns (4 adjacent, groups
+// 16 apart) of the tile. Rows are taken in groups, which costs reads of workgroup memory and saves registers.
 // A row's vec4s are permuted by an exclusive or with bits of the row, so that the rows that a warp reads together lie in different banks.
 // The next slice of k is loaded into registers while the present one is multiplied.
 //
@@ -16,8 +17,8 @@ const tile_n: u32 = $TILE_N;
 const quads: u32 = $QUADS;  // vec4s of k per step
 const threads: u32 = $THREADS;
 const warps_n: u32 = $WARPS_N;
-const warp_m: u32 = 8 * $ROWS;
-const warp_n: u32 = 4 * $COLS;
+const warp_m: u32 = 8 * $GROUPS * $GROUP_ROWS;
+const warp_n: u32 = 16 * $COL_QUADS;
 const load_step: u32 = threads / quads;  // rows between two loads of one invocation
 
 var<workgroup> tile_x: array<vec4<f32>, tile_m * quads>;
@@ -66,9 +67,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   let warp = thread >> 5u;
   let row_in_tile = (warp / warps_n) * warp_m + ((lane >> 1u) & 7u);
   let col_in_tile = (warp % warps_n) * warp_n + (((lane >> 4u) << 1u) | (lane & 1u)) * 4u;
-//@for I $ROWS
+//@for G $GROUPS
+//@for I $GROUP_ROWS
 //@for H $COL_QUADS
-  var sum_${I}_${H} = vec4<f32>();
+  var sum_${G}_${I}_${H} = vec4<f32>();
+//@endfor
 //@endfor
 //@endfor
 
@@ -107,29 +110,42 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
       next_w_${P} = WeightQuad();
 //@endfor
     }
-    for (var q = 0u; q < quads; q++) {
-      let from_x = slot_x(row_in_tile, q);
-      let from_w = slot_w(col_in_tile, q);
-//@for I $ROWS
-      let a_${I} = tile_x[from_x + ${I}u * 8u * quads];
+    for (var q = 0u; q < quads; q += $UNROLLED) {
+//@for Q $UNROLLED
+      {
+      let from_x = slot_x(row_in_tile, q + ${Q}u);
+      let from_w = slot_w(col_in_tile, q + ${Q}u);
+//@for G $GROUPS
+      {
+//@for I $GROUP_ROWS
+      let a_${I} = tile_x[from_x + (${G}u * $GROUP_ROWS + ${I}u) * 8u * quads];
 //@endfor
 //@for H $COL_QUADS
 //@for J 4
       let b_${H}_${J} = tile_w[from_w + (${H}u * 16u + ${J}u) * quads];
-//@for I $ROWS
-      sum_${I}_${H}[${J}] = fma(a_${I}.w, b_${H}_${J}.w, fma(a_${I}.z, b_${H}_${J}.z, fma(a_${I}.y, b_${H}_${J}.y, fma(a_${I}.x, b_${H}_${J}.x, sum_${I}_${H}[${J}]))));
+//@for I $GROUP_ROWS
+      sum_${G}_${I}_${H}[${J}] = multiply_add(a_${I}, b_${H}_${J}, sum_${G}_${I}_${H}[${J}]);
 //@endfor
 //@endfor
+//@endfor
+      }
+//@endfor
+      }
 //@endfor
     }
     workgroupBarrier();
   }
 
-//@for I $ROWS
-  if (first_m + row_in_tile + ${I}u * 8u < params.rows) {
+//@for G $GROUPS
+//@for I $GROUP_ROWS
+  {
+    let m = first_m + row_in_tile + (${G}u * $GROUP_ROWS + ${I}u) * 8u;
+    if (m < params.rows) {
 //@for H $COL_QUADS
-    store(first_m + row_in_tile + ${I}u * 8u, first_n + col_in_tile + ${H}u * 16u, split, sum_${I}_${H});
+      store(m, first_n + col_in_tile + ${H}u * 16u, split, sum_${G}_${I}_${H});
 //@endfor
+    }
   }
+//@endfor
 //@endfor
 }

@@ -66,11 +66,11 @@ TEST(LinearPlan, NoRowsNeedNoDispatch) {
   EXPECT_TRUE(plan->steps.empty());
 }
 
-TEST(LinearPlan, TheBaseAdapterHasTheSmallTilesOnly) {
-  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64"}));
+TEST(LinearPlan, ABaseAdapterHasTheTilesOf16KiB) {
+  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile128"}));
   EXPECT_EQ(linear_variants(big_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile64x128", "tile128"}));
   Product product(100, 100, 100);
-  auto plan = plan_linear(product.args, base_adapter(), "tile128");
+  auto plan = plan_linear(product.args, base_adapter(), "tile64x128");
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ErrorCode::not_found);
 }

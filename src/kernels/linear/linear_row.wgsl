@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
 //@for I 8
     let a_${I} = load_x(x_base_${I}, quad);
 //@for J 4
-    sum_${I}[${J}] = fma(a_${I}.w, b_${J}.w, fma(a_${I}.z, b_${J}.z, fma(a_${I}.y, b_${J}.y, fma(a_${I}.x, b_${J}.x, sum_${I}[${J}]))));
+    sum_${I}[${J}] = multiply_add(a_${I}, b_${J}, sum_${I}[${J}]);
 //@endfor
 //@endfor
   }

@@ -19,8 +19,8 @@ constexpr uint32_t kSplitsMax = 32;
 constexpr uint32_t kBandRows = 16;  // tile rows whose x is meant to stay in cache while the weights pass by
 constexpr uint64_t kScratchBytesMax = uint64_t{256} << 20;
 
-// The tiles of linear.variants. `rate`: operations per second of one compute unit that is busy with this tile, relative to the best
-// (measured on an H200: docs/kernels-linear.md).
+// The tiles of linear.variants. `rate`: operations per second of one compute unit that is busy with several of this tile, relative to
+// the best. `alone`: how much longer a single one takes than its share. Both measured on an H200 (docs/kernels-linear.md).
 struct Tile {
   std::string_view name;
   uint32_t rows, cols;  // of the result
@@ -28,16 +28,16 @@ struct Tile {
   uint32_t invocations;
   uint32_t workgroup_bytes;
   double rate;
+  double alone;
 };
 constexpr std::array<Tile, 4> kTiles = {{
-    {"tile32", 32, 64, 8, 128, 12288, 0.72},
-    {"tile64", 64, 64, 4, 256, 8192, 0.88},
-    {"tile64x128", 64, 128, 8, 256, 24576, 0.97},
-    {"tile128", 128, 128, 8, 256, 32768, 1.00},
+    {"tile32", 32, 64, 8, 128, 12288, 0.79, 1.25},
+    {"tile64", 64, 64, 8, 256, 16384, 0.85, 1.40},
+    {"tile64x128", 64, 128, 8, 256, 24576, 0.96, 1.20},
+    {"tile128", 128, 128, 4, 256, 16384, 1.00, 1.00},
 }};
-
 constexpr std::string_view kSmallTile = "tile64";
-constexpr uint32_t kBaseWorkgroupBytes = 16384;
+constexpr uint32_t kSoftwareTileMax = 64 * 64;
 
 bool runs(const Tile& tile, const gpu::Capabilities& capabilities) {
   return tile.invocations <= capabilities.workgroup_invocations_max && tile.workgroup_bytes <= capabilities.workgroup_storage_bytes_max;
@@ -45,7 +45,7 @@ bool runs(const Tile& tile, const gpu::Capabilities& capabilities) {
 
 // A software adapter compiles the big unrolled tiles for seconds and gains nothing from them.
 bool worth_compiling(const Tile& tile, const gpu::Capabilities& capabilities) {
-  return !capabilities.software || tile.workgroup_bytes <= kBaseWorkgroupBytes;
+  return !capabilities.software || tile.rows * tile.cols <= kSoftwareTileMax;
 }
 
 // WebGPU does not tell how many compute units a device has; these are the multiprocessor counts that NVIDIA publishes.
@@ -66,15 +66,16 @@ uint32_t compute_units(const gpu::Capabilities& capabilities) {
 uint32_t divide_up(uint32_t value, uint32_t by) { return value / by + (value % by != 0 ? 1 : 0); }
 
 // Time of a cut in units of one multiply-add of one compute unit. Workgroups of a tile run in waves of one per unit (measured: two tiles
-// that share a unit take as long as one after the other). Adding up the planes costs their traffic, with the H200's ratio of about 4
-// multiply-adds to a byte, and the start of one more dispatch.
+// that share a unit take about as long as one after the other); filling a tile's pipeline costs a part of a step. Adding up the planes
+// costs their traffic, with the H200's ratio of about 4 multiply-adds to a byte, and the start of one more dispatch.
 double modelled_time(const Tile& tile, uint32_t rows, uint32_t cols, const LinearCut& cut, uint32_t units) {
   constexpr double kMultiplyAddsPerByte = 4;
   constexpr double kDispatchTime = 500e3;  // about 3 us of a unit
+  constexpr double kFillDepth = 16;        // in k
   const uint64_t tiles = uint64_t{divide_up(rows, tile.rows)} * divide_up(cols, tile.cols) * cut.splits;
   const uint64_t waves = (tiles + units - 1) / units;
-  const double tile_time = 1.0 * tile.rows * tile.cols * (cut.split_quads * 4.0) / tile.rate;
-  double time = static_cast<double>(waves) * tile_time;
+  const double tile_time = 1.0 * tile.rows * tile.cols * (cut.split_quads * 4.0 + kFillDepth) / tile.rate;
+  double time = static_cast<double>(waves) * tile_time * (waves == 1 ? tile.alone : 1);
   if (cut.splits > 1) {
     const double bytes = 4.0 * rows * cols * (2.0 * cut.splits + 1);
     time += bytes * kMultiplyAddsPerByte / units + kDispatchTime;
