@@ -2,12 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <ostream>
 #include <string>
 
 #include "selftest/selftest.h"
 #include "webgpu_test_device.h"
 
 namespace chorus {
+namespace selftest {
+
+void PrintTo(const OperationCases& cases, std::ostream* out) { *out << cases.operation; }
+
+}  // namespace selftest
 namespace {
 
 class OperationsWebgpu : public testing::TestWithParam<selftest::OperationCases> {};

@@ -127,6 +127,11 @@ int rank(const FoundAdapter& found, PowerPreference power) {
   return order * 2 + (opengl ? 1 : 0);
 }
 
+void forward_log(wgpu::LoggingType type, wgpu::StringView message, LogSink* log) {
+  const bool serious = type == wgpu::LoggingType::Error || type == wgpu::LoggingType::Warning;
+  log_to(*log, serious ? LogLevel::warning : LogLevel::debug, "dawn: " + one_line(std::string_view(message)));
+}
+
 // Empty: the adapter will do.
 std::string why_not(const Capabilities& adapter, const DeviceOptions& options) {
   if (!options.backend.empty() && lower(options.backend) != adapter.backend) return "backend is not " + options.backend;
@@ -157,10 +162,13 @@ Toggles::Toggles(ToggleSet set) {
   descriptor_.disabledToggles = disabled_.data();
 }
 
-std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles) {
+std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles, LogSink* log) {
   const wgpu::InstanceFeatureName feature = wgpu::InstanceFeatureName::TimedWaitAny;
   wgpu::InstanceDescriptor descriptor;
-  descriptor.nextInChain = toggles.chain();
+  dawn::native::DawnInstanceDescriptor logging;
+  logging.nextInChain = toggles.chain();
+  logging.SetLoggingCallback(forward_log, log);
+  descriptor.nextInChain = &logging;
   descriptor.requiredFeatureCount = 1;
   descriptor.requiredFeatures = &feature;
   return std::make_unique<dawn::native::Instance>(&descriptor);
@@ -228,7 +236,8 @@ void apply_caps(Capabilities& capabilities, const DeviceOptions& options) {
 
 Result<std::vector<Capabilities>> list_adapters() {
   Toggles toggles(ToggleSet::safe);
-  const std::unique_ptr<dawn::native::Instance> instance = make_instance(toggles);
+  LogSink silent;
+  const std::unique_ptr<dawn::native::Instance> instance = make_instance(toggles, &silent);
   std::vector<Capabilities> result;
   for (FoundAdapter& found : find_adapters(*instance, toggles)) result.push_back(std::move(found.capabilities));
   return result;

@@ -32,8 +32,8 @@ struct FoundAdapter {
   Capabilities capabilities;
 };
 
-// A Dawn instance that can wait with a time limit.
-std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles);
+// A Dawn instance that can wait with a time limit. `log`, which must outlive it, gets what Dawn would print.
+std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles, LogSink* log);
 // Every adapter but those of the Null backend.
 std::vector<FoundAdapter> find_adapters(const dawn::native::Instance& instance, Toggles& toggles);
 // The best adapter that satisfies the options. The error lists what was found and why each was refused.

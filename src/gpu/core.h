@@ -21,7 +21,8 @@ namespace chorus::gpu {
 struct Core {
   ~Core();
 
-  // Declared first, so destroyed last: Dawn's callbacks use these two while the device goes away.
+  // Declared first, so destroyed last: Dawn's callbacks use these three while the device goes away.
+  LogSink log;
   DeviceErrors errors;
   std::unique_ptr<BlobCache> blob_cache;  // null: no cache on disk
   std::unique_ptr<dawn::native::Instance> native_instance;

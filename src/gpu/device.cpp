@@ -280,6 +280,9 @@ Status request_device(Core& core, const wgpu::Adapter& adapter, Toggles& toggles
   if (!answered || !core.device) {
     return make_error(ErrorCode::unsupported, "webgpu: adapter " + core.capabilities.name + " gave no device: " + failure);
   }
+  core.device.SetLoggingCallback([](wgpu::LoggingType, wgpu::StringView message,
+                                    LogSink* log) { log_to(*log, LogLevel::debug, "dawn: " + one_line(std::string_view(message))); },
+                                 &core.log);
   core.queue = core.device.GetQueue();
   return {};
 }
@@ -289,7 +292,8 @@ Status request_device(Core& core, const wgpu::Adapter& adapter, Toggles& toggles
 Result<std::unique_ptr<Device>> Device::create(const DeviceOptions& options, const LogSink& log) {
   Toggles toggles(options.toggles);
   auto core = std::make_shared<Core>();
-  core->native_instance = make_instance(toggles);
+  core->log = log;
+  core->native_instance = make_instance(toggles, &core->log);
   core->instance = wgpu::Instance(core->native_instance->Get());
   if (!core->instance) return make_error(ErrorCode::internal, "webgpu: Dawn gave no instance");
   CHORUS_ASSIGN(FoundAdapter chosen, choose_adapter(find_adapters(*core->native_instance, toggles), options));

@@ -132,7 +132,7 @@ TEST(WeightOnDevice, ARowLargerThanABindingIsRefused) {
 
 // The embedding over many shards and in folded grids, as on an adapter with tiny limits.
 TEST(CappedBackend, EmbedAndGatherUnderTinyLimits) {
-  gpu::DeviceOptions options = capped_options(1 << 20);
+  gpu::DeviceOptions options = capped_options(512 << 10);
   options.workgroups_per_dimension_cap = 300;
   Result<std::unique_ptr<compute::Backend>> backend = create_webgpu_backend(options);
   ASSERT_TRUE(backend.ok()) << backend.error().to_line();

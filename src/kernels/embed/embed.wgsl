@@ -12,7 +12,7 @@ struct Params {
   out_offset: u32,
   out_stride: u32,
   chunks_per_row: u32,
-  padding_0: u32,
+  first_row: u32,       // of the ids; rows count from here
   padding_1: u32,
   padding_2: u32,
 }
@@ -32,7 +32,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
     return;
   }
   // An id below the shard wraps to a large number: one comparison serves both ends.
-  let shard_row = min(ids[row], params.table_rows - 1u) - params.shard_first_row;
+  let shard_row = min(ids[params.first_row + row], params.table_rows - 1u) - params.shard_first_row;
   if (shard_row >= params.shard_rows) {
     return;
   }

@@ -41,15 +41,16 @@ TEST(EmbedPlan, OneDispatchPerShard) {
   const compute::EmbedArgs args{&ids, &table, {&out, 3, 10, 10, 12}};
   const Result<EmbedPlan> plan = plan_embed(args, small_adapter(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
-  ASSERT_EQ(plan->shards.size(), 3u);
-  EXPECT_EQ(plan->shards[2].shard_first_row, 800u);
-  EXPECT_EQ(plan->shards[2].shard_rows, 200u);
-  EXPECT_EQ(plan->shards[0].quads_per_row, 3u);
-  EXPECT_EQ(plan->shards[0].out_offset, 3u);
-  EXPECT_EQ(plan->shards[0].out_stride, 12u);
-  EXPECT_EQ(plan->shards[0].table_rows, 1000u);
+  ASSERT_EQ(plan->steps.size(), 3u);
+  const EmbedParams& last = plan->steps[2].params;
+  EXPECT_EQ(last.shard_first_row, 800u);
+  EXPECT_EQ(last.shard_rows, 200u);
+  EXPECT_EQ(last.quads_per_row, 3u);
+  EXPECT_EQ(last.out_offset, 3u);
+  EXPECT_EQ(last.out_stride, 12u);
+  EXPECT_EQ(last.table_rows, 1000u);
   EXPECT_EQ(plan->shader->variant, "f16");
-  EXPECT_EQ(plan->grid.x, 10u);
+  EXPECT_EQ(plan->steps[2].grid.x, 10u);
 }
 
 TEST(EmbedPlan, FoldsPastOneDimension) {
@@ -58,9 +59,27 @@ TEST(EmbedPlan, FoldsPastOneDimension) {
   const compute::EmbedArgs args{&ids, &table, {&out, 0, 40000, 257, 257}};
   const Result<EmbedPlan> plan = plan_embed(args, small_adapter(), "base");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
-  EXPECT_EQ(plan->shards[0].chunks_per_row, 2u);
-  EXPECT_GE(uint64_t{plan->grid.x} * plan->grid.y, 80000u);
-  EXPECT_LE(plan->grid.x, 65535u);
+  ASSERT_EQ(plan->steps.size(), 1u);
+  EXPECT_EQ(plan->steps[0].params.chunks_per_row, 2u);
+  EXPECT_GE(uint64_t{plan->steps[0].grid.x} * plan->steps[0].grid.y, 80000u);
+  EXPECT_LE(plan->steps[0].grid.x, 65535u);
+}
+
+TEST(EmbedPlan, AnOutputLargerThanABindingIsWrittenInSlices) {
+  const WebgpuWeight table = make_table(10, 1024, DType::f32, 10);
+  constexpr uint32_t rows = 70000;  // 273 MiB
+  WebgpuBuffer ids(fake(rows * 4)), out(fake(uint64_t{rows} * 4096));
+  const Result<EmbedPlan> plan = plan_embed({&ids, &table, {&out, 0, rows, 1024, 1024}}, small_adapter(), "");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  ASSERT_GE(plan->steps.size(), 3u);
+  uint32_t next = 0;
+  for (const EmbedStep& step : plan->steps) {
+    EXPECT_EQ(step.params.first_row, next);
+    EXPECT_LE(step.out.size, 128ull << 20);
+    EXPECT_EQ(step.out.offset / 4 + step.params.out_offset, uint64_t{next} * 1024);
+    next += step.params.rows;
+  }
+  EXPECT_EQ(next, rows);
 }
 
 TEST(EmbedPlan, NoRowsNoDispatch) {
@@ -68,7 +87,7 @@ TEST(EmbedPlan, NoRowsNoDispatch) {
   WebgpuBuffer ids(fake(4)), out(fake(4));
   const Result<EmbedPlan> plan = plan_embed({&ids, &table, {&out, 0, 0, 8, 8}}, small_adapter(), "");
   ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE(plan->shards.empty());
+  EXPECT_TRUE(plan->steps.empty());
 }
 
 TEST(EmbedPlan, UnknownVariantIsRefused) {

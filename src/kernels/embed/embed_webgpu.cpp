@@ -1,5 +1,7 @@
 #include "kernels/embed/embed_webgpu.h"
 
+#include "kernels/common/row_windows.h"
+
 namespace chorus::kernels {
 namespace {
 
@@ -18,33 +20,37 @@ Result<EmbedPlan> plan_embed(const compute::EmbedArgs& args, const gpu::Capabili
   plan.shader = find_shader("embed", dtype_name(table.dtype()));
   CHORUS_CHECK(plan.shader != nullptr);
   CHORUS_ASSIGN(plan.ids, bind_buffer(args.ids, gpu::Access::read, capabilities));
-  CHORUS_ASSIGN(BoundView out, bind_view(args.out, gpu::Access::read_write, capabilities));
-  EmbedParams params;
-  params.rows = args.out.rows;
-  params.cols = args.out.cols;
-  params.quads_per_row = table.padded_cols() / 4;
-  params.table_rows = table.rows();
-  params.out_offset = out.offset;
-  params.out_stride = args.out.stride;
-  params.chunks_per_row = (params.quads_per_row - 1) / kQuadsPerWorkgroup + 1;
-  for (const WebgpuWeight::Shard& shard : table.shards()) {
-    params.shard_first_row = shard.first_row;
-    params.shard_rows = shard.row_count;
-    plan.shards.push_back(params);
+  CHORUS_ASSIGN(const std::vector<RowSlice> slices, slice_rows(args.out.rows, {args.out}, "embed", capabilities));
+  for (const RowSlice& slice : slices) {
+    const RowWindow out = bind_rows(args.out, slice, gpu::Access::read_write, capabilities);
+    EmbedStep step;
+    step.out = out.binding;
+    step.params.rows = slice.count;
+    step.params.cols = args.out.cols;
+    step.params.quads_per_row = table.padded_cols() / 4;
+    step.params.table_rows = table.rows();
+    step.params.out_offset = out.offset;
+    step.params.out_stride = args.out.stride;
+    step.params.chunks_per_row = (step.params.quads_per_row - 1) / kQuadsPerWorkgroup + 1;
+    step.params.first_row = slice.first;
+    step.grid = gpu::fold_grid(uint64_t{slice.count} * step.params.chunks_per_row, capabilities.workgroups_per_dimension_max);
+    for (step.shard = 0; step.shard < table.shards().size(); ++step.shard) {
+      step.params.shard_first_row = table.shards()[step.shard].first_row;
+      step.params.shard_rows = table.shards()[step.shard].row_count;
+      plan.steps.push_back(step);
+    }
   }
-  plan.grid = gpu::fold_grid(uint64_t{args.out.rows} * params.chunks_per_row, capabilities.workgroups_per_dimension_max);
-  plan.out = std::move(out.binding);
   return plan;
 }
 
 Status record_embed(WebgpuContext& context, const compute::EmbedArgs& args) {
   CHORUS_ASSIGN(const EmbedPlan plan, plan_embed(args, context.device.capabilities(), context.forced_variant("embed")));
-  for (size_t index = 0; index < plan.shards.size(); ++index) {
+  for (const EmbedStep& step : plan.steps) {
     gpu::Dispatch dispatch;
     dispatch.shader = plan.shader;
-    dispatch.bindings = {plan.ids, gpu::Binding{weight_of(args.table).shards()[index].storage, gpu::Access::read}, plan.out};
-    dispatch.params = as_params(plan.shards[index]);
-    dispatch.grid = plan.grid;
+    dispatch.bindings = {plan.ids, gpu::Binding{weight_of(args.table).shards()[step.shard].storage, gpu::Access::read}, step.out};
+    dispatch.params = as_params(step.params);
+    dispatch.grid = step.grid;
     CHORUS_TRY(context.device.dispatch(dispatch));
   }
   return {};

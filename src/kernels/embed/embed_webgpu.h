@@ -1,4 +1,5 @@
-// embed on WebGPU: one dispatch per shard of the table, each writing the rows whose ids it holds.
+// embed on WebGPU: one dispatch per shard of the table, each writing the rows whose ids it holds. An output larger than a binding is
+// written in slices of rows.
 #pragma once
 
 #include <string>
@@ -20,15 +21,22 @@ struct EmbedParams {
   uint32_t out_offset = 0;
   uint32_t out_stride = 0;
   uint32_t chunks_per_row = 0;
-  uint32_t padding[3] = {};
+  uint32_t first_row = 0;
+  uint32_t padding[2] = {};
 };
 static_assert(sizeof(EmbedParams) == 48);
 
+struct EmbedStep {
+  size_t shard = 0;
+  EmbedParams params;
+  gpu::Grid grid;
+  gpu::Binding out;
+};
+
 struct EmbedPlan {
   const gpu::ShaderSource* shader = nullptr;
-  gpu::Grid grid;
-  std::vector<EmbedParams> shards;  // one dispatch each, in the order of the table's shards; empty: nothing to do
-  gpu::Binding ids, out;
+  gpu::Binding ids;
+  std::vector<EmbedStep> steps;  // one dispatch each; empty: nothing to do
 };
 
 std::vector<std::string> embed_variants(const gpu::Capabilities& capabilities);

@@ -8,6 +8,10 @@ struct Params {
   out_offset: u32,
   out_stride: u32,
   chunks_per_row: u32,
+  first_row: u32,  // of the indices; rows count from here
+  padding_0: u32,
+  padding_1: u32,
+  padding_2: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -24,6 +28,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   if (row >= params.out_rows || col >= params.cols) {
     return;
   }
-  let source = min(indices[row], params.x_rows - 1u);
+  let source = min(indices[params.first_row + row], params.x_rows - 1u);
   result[params.out_offset + row * params.out_stride + col] = x[params.x_offset + source * params.x_stride + col];
 }

@@ -33,19 +33,21 @@ TEST(GatherRowsPlan, AtTheEdgesOfALimit) {
   for (const uint32_t rows : {6u, 7u, 8u, 48u, 49u}) {
     const Result<GatherRowsPlan> plan = plan_of(rows, 5, 7);
     ASSERT_TRUE(plan.ok());
-    EXPECT_GE(plan->grid.x * plan->grid.y, rows);
-    EXPECT_LE(plan->grid.x, 7u);
-    EXPECT_LE(plan->grid.y, 7u);
+    ASSERT_EQ(plan->steps.size(), 1u);
+    const gpu::Grid& grid = plan->steps[0].grid;
+    EXPECT_GE(grid.x * grid.y, rows);
+    EXPECT_LE(grid.x, 7u);
+    EXPECT_LE(grid.y, 7u);
   }
 }
 
 TEST(GatherRowsPlan, ChunksOfWideRows) {
-  EXPECT_EQ(plan_of(3, 256, 65535)->params.chunks_per_row, 1u);
-  EXPECT_EQ(plan_of(3, 257, 65535)->params.chunks_per_row, 2u);
-  EXPECT_EQ(plan_of(3, 257, 65535)->grid.x, 6u);
+  EXPECT_EQ(plan_of(3, 256, 65535)->steps.at(0).params.chunks_per_row, 1u);
+  EXPECT_EQ(plan_of(3, 257, 65535)->steps.at(0).params.chunks_per_row, 2u);
+  EXPECT_EQ(plan_of(3, 257, 65535)->steps.at(0).grid.x, 6u);
 }
 
-TEST(GatherRowsPlan, NothingToDo) { EXPECT_EQ(plan_of(0, 5, 7)->grid.x, 0u); }
+TEST(GatherRowsPlan, NothingToDo) { EXPECT_TRUE(plan_of(0, 5, 7)->steps.empty()); }
 
 TEST(GatherRowsPlan, UnknownVariantIsRefused) { EXPECT_FALSE(plan_of(1, 5, 7, "fast").ok()); }
 

@@ -1,4 +1,4 @@
-// gather_rows on WebGPU: copies whole rows by index.
+// gather_rows on WebGPU: copies whole rows by index. An output larger than a binding is written in slices of rows; x must fit one.
 #pragma once
 
 #include <string>
@@ -19,14 +19,21 @@ struct GatherRowsParams {
   uint32_t out_offset = 0;
   uint32_t out_stride = 0;
   uint32_t chunks_per_row = 0;
+  uint32_t first_row = 0;
+  uint32_t padding[3] = {};
 };
-static_assert(sizeof(GatherRowsParams) == 32);
+static_assert(sizeof(GatherRowsParams) == 48);
+
+struct GatherRowsStep {
+  GatherRowsParams params;
+  gpu::Grid grid;
+  gpu::Binding out;
+};
 
 struct GatherRowsPlan {
   const gpu::ShaderSource* shader = nullptr;
-  gpu::Grid grid;  // x == 0: nothing to do
-  GatherRowsParams params;
-  gpu::Binding x, indices, out;
+  gpu::Binding x, indices;
+  std::vector<GatherRowsStep> steps;  // one dispatch each; empty: nothing to do
 };
 
 std::vector<std::string> gather_rows_variants(const gpu::Capabilities& capabilities);
