@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/limits.h"
+#include "formats/convert.h"
 #include "formats/json.h"
 #include "formats/weight_source.h"
 
@@ -196,17 +197,8 @@ Status MergedWeights::read_rows(std::string_view name, uint64_t first_row, uint6
   CHORUS_TRY(adapter_.read_f32(*pair.a, 0, a));
   std::vector<float> b(row_count * rank_);
   CHORUS_TRY(adapter_.read_f32(*pair.b, first_row * rank_, b));
-  // delta = B A is summed apart and added once, as PEFT does: the sum does not lose bits against the larger base value.
-  std::vector<float> delta(columns);
   for (uint64_t row = 0; row < row_count; ++row) {
-    std::fill(delta.begin(), delta.end(), 0.0f);
-    for (uint32_t r = 0; r < rank_; ++r) {
-      const float factor = b[row * rank_ + r];
-      const float* a_row = a.data() + static_cast<uint64_t>(r) * columns;
-      for (uint64_t column = 0; column < columns; ++column) delta[column] += factor * a_row[column];
-    }
-    float* out_row = out.data() + row * columns;
-    for (uint64_t column = 0; column < columns; ++column) out_row[column] += scaling_ * delta[column];
+    add_low_rank(std::span(b).subspan(row * rank_, rank_), a, scaling_, out.subspan(row * columns, columns));
   }
   return check_finite(out, adapter_.path().string() + ": merged weight " + quote_text(name), first_row * columns);
 }

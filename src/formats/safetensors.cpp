@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "base/half.h"
 #include "base/limits.h"
+#include "formats/convert.h"
 #include "formats/json.h"
 
 namespace chorus::formats {
@@ -218,33 +218,6 @@ Result<std::filesystem::path> single_weight_file(const std::filesystem::path& fo
                                               " model*.safetensors files, expected model.safetensors.index.json that lists them");
 }
 
-float widen(FileDType type, const std::byte* data, uint64_t element) {
-  switch (type) {
-    case FileDType::F32:
-      return load_unaligned<float>(data + element * 4);
-    case FileDType::F16:
-      return f16_to_float(load_unaligned<uint16_t>(data + element * 2));
-    default:
-      return bf16_to_float(load_unaligned<uint16_t>(data + element * 2));
-  }
-}
-
-template <FileDType kType>
-void widen_all(const std::byte* data, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = widen(kType, data, i);
-}
-
-std::optional<size_t> first_not_finite(std::span<const float> values) {
-  // Exponent bits all set: infinity or NaN. The loop has no early exit so that it vectorises.
-  uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
-  if (largest < 0x7f800000u) return std::nullopt;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) return i;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 uint32_t file_dtype_bytes(FileDType type) { return kFileDTypes[static_cast<size_t>(type)].bytes; }
@@ -400,10 +373,10 @@ Status TensorStore::read_f32(const TensorInfo& tensor, uint64_t first_element, s
       std::memcpy(out.data(), data, out.size_bytes());
       break;
     case FileDType::F16:
-      widen_all<FileDType::F16>(data, out);
+      widen_f16(data, out);
       break;
     default:
-      widen_all<FileDType::BF16>(data, out);
+      widen_bf16(data, out);
       break;
   }
   drop_read(tensor, first_element * element_bytes, out.size() * element_bytes);

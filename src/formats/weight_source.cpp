@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/bytes.h"
+#include "formats/convert.h"
 #include "formats/weight_table.h"
 
 namespace chorus::formats {
@@ -98,12 +99,10 @@ Status check_weight_type(const TensorInfo& tensor, std::string_view where) {
 }
 
 Status check_finite(std::span<const float> values, std::string_view what, uint64_t first) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) continue;
-    return make_error(ErrorCode::invalid_input, std::string(what) + ": element " + std::to_string(first + i) + " is " +
-                                                    (std::isnan(values[i]) ? "NaN" : "infinite") + ", expected a finite number");
-  }
-  return {};
+  const auto bad = first_not_finite(values);
+  if (!bad) return {};
+  return make_error(ErrorCode::invalid_input, std::string(what) + ": element " + std::to_string(first + *bad) + " is " +
+                                                  (std::isnan(values[*bad]) ? "NaN" : "infinite") + ", expected a finite number");
 }
 
 Result<StoredWeights> open_stored_weights(TensorStore store, const TextConfig& config, std::span<const std::string> also_ignored) {
