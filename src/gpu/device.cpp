@@ -117,24 +117,24 @@ Status DeviceImpl::warm(const ShaderSource& shader, std::span<const Access> acce
 }
 
 Status DeviceImpl::check_binding(const Binding& binding, size_t index, const std::string& name) const {
-  const std::string_view what = name;
-  CHORUS_ASSIGN(const StorageImpl* impl, checked(binding.storage, what));
+  CHORUS_ASSIGN(const StorageImpl* impl, checked(binding.storage, name));
+  // Texts are made only on failure: this runs for every binding of every dispatch.
+  const auto where = [&] { return "webgpu: kernel " + name + ": storage binding " + count_text(index) + ": "; };
   const uint64_t alignment = core_->capabilities.storage_offset_alignment;
-  const std::string where = "webgpu: kernel " + name + ": storage binding " + count_text(index) + ": ";
   if (binding.offset % alignment != 0) {
     return make_error(ErrorCode::internal,
-                      where + "offset " + count_text(binding.offset) + " is not a multiple of " + count_text(alignment));
+                      where() + "offset " + count_text(binding.offset) + " is not a multiple of " + count_text(alignment));
   }
   if (binding.offset >= impl->allocated() || binding.size > impl->allocated() - binding.offset) {
-    return make_error(ErrorCode::internal, where + "bytes " + count_text(binding.offset) + " to " +
+    return make_error(ErrorCode::internal, where() + "bytes " + count_text(binding.offset) + " to " +
                                                count_text(binding.offset + binding.size) + " of a storage of " + count_text(impl->bytes()));
   }
   const uint64_t size = binding.size != 0 ? binding.size : impl->allocated() - binding.offset;
   if (size > core_->capabilities.storage_binding_bytes_max) {
-    return make_error(ErrorCode::limit_exceeded,
-                      where + count_text(size) + " bytes, the adapter allows " + count_text(core_->capabilities.storage_binding_bytes_max));
+    return make_error(ErrorCode::limit_exceeded, where() + count_text(size) + " bytes, the adapter allows " +
+                                                     count_text(core_->capabilities.storage_binding_bytes_max));
   }
-  if (size % 4 != 0) return make_error(ErrorCode::internal, where + "size " + count_text(size) + " is not a multiple of 4");
+  if (size % 4 != 0) return make_error(ErrorCode::internal, where() + "size " + count_text(size) + " is not a multiple of 4");
   return {};
 }
 

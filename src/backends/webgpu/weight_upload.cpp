@@ -48,11 +48,15 @@ Status upload_shard(gpu::Device& device, const WeightLayout& layout, uint32_t co
     const uint32_t count = std::min(slices.rows, end - row);
     const std::span<float> values(slices.values.data(), size_t{count} * cols);
     CHORUS_TRY(source(row, count, values));
-    for (uint32_t index = 0; index < count; ++index) {
-      narrow_row(values.subspan(size_t{index} * cols, cols), dtype, slices.stored.data() + index * layout.row_bytes);
+    const uint64_t offset = (row - shard.first_row) * layout.row_bytes;
+    if (dtype == DType::f32 && layout.padded_cols == cols) {  // stored as it comes
+      CHORUS_TRY(device.write(shard.storage, offset, std::as_bytes(values)));
+    } else {
+      for (uint32_t index = 0; index < count; ++index) {
+        narrow_row(values.subspan(size_t{index} * cols, cols), dtype, slices.stored.data() + index * layout.row_bytes);
+      }
+      CHORUS_TRY(device.write(shard.storage, offset, std::span<const std::byte>(slices.stored.data(), count * layout.row_bytes)));
     }
-    CHORUS_TRY(device.write(shard.storage, (row - shard.first_row) * layout.row_bytes,
-                            std::span<const std::byte>(slices.stored.data(), count * layout.row_bytes)));
     row += count;
   }
   return {};
