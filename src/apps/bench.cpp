@@ -1,4 +1,6 @@
 // `chorus bench decide`: prefill, cached evaluation and both, beside what the device can do.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -74,6 +76,7 @@ struct BenchRun {
   std::vector<compute::Fallback> fallbacks;
   double load_seconds = 0;
   uint64_t device_bytes_peak = 0;
+  uint64_t host_bytes_peak = 0;  // resident, of the whole process
   uint32_t pass_rows = 0;
 };
 
@@ -129,6 +132,11 @@ std::vector<engine::BranchQuery> random_branches(const BenchFlags& flags, uint32
   return branches;
 }
 
+uint64_t host_bytes_peak() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<uint64_t>(usage.ru_maxrss) * 1024 : 0;
+}
+
 double elapsed_ms(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -143,7 +151,6 @@ Result<BenchRun> run_measurements(const BenchFlags& flags) {
   run.device = bench.choice.backend->info();
   run.plan = engine.memory_plan();
   run.pass_rows = engine.model().pass_rows_max();
-  CHORUS_ASSIGN(run.peak, bench.choice.backend->measure_peak());
 
   uint64_t seed = flags.seed;
   const std::vector<uint32_t> state = random_tokens(flags.state_tokens, bench.config.vocab_size, seed);
@@ -182,6 +189,8 @@ Result<BenchRun> run_measurements(const BenchFlags& flags) {
                          {prefill_work.flops + cached_work.flops, prefill_work.bytes + cached_work.bytes}});
   run.fallbacks = bench.choice.backend->fallbacks();
   run.device_bytes_peak = bench.choice.backend->bytes_peak();
+  run.host_bytes_peak = host_bytes_peak();
+  CHORUS_ASSIGN(run.peak, bench.choice.backend->measure_peak());  // last: it takes memory of its own
   return run;
 }
 
@@ -190,8 +199,9 @@ void print_text(const BenchFlags& flags, const BenchRun& run) {
               flags.device.dtype.c_str(), flags.state_tokens, flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
   std::printf("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
               run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
-  std::printf("%s; device bytes at most %.1f MiB; loaded in %.1f s; passes of up to %u rows\n", run.plan.to_line().c_str(),
-              static_cast<double>(run.device_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
+  std::printf("%s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s; passes of up to %u rows\n",
+              run.plan.to_line().c_str(), static_cast<double>(run.device_bytes_peak) / (1 << 20),
+              static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
   std::printf("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12,
               run.peak.bytes_per_second / 1e9);
   std::printf("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s",
@@ -231,6 +241,7 @@ void print_json(const BenchFlags& flags, const BenchRun& run) {
   body.set("peak_tflops", JsonValue::floating(run.peak.flops_per_second / 1e12));
   body.set("peak_gbytes_per_second", JsonValue::floating(run.peak.bytes_per_second / 1e9));
   body.set("device_bytes_peak", JsonValue::integer(static_cast<int64_t>(run.device_bytes_peak)));
+  body.set("host_bytes_peak", JsonValue::integer(static_cast<int64_t>(run.host_bytes_peak)));
   for (const Timing& timing : run.timings) {
     JsonValue item = JsonValue::object();
     item.set("name", text(timing.name));
