@@ -5,6 +5,7 @@
 #include "apps/command.h"
 #include "base/limits.h"
 #include "decisions/request.h"
+#include "formats/unicode.h"
 
 namespace chorus::apps {
 
@@ -30,6 +31,7 @@ Result<std::string> request_body(const DecideFlags& flags) {
   if (!state.empty() && state.front() == '@') {
     CHORUS_ASSIGN(state, read_text(state.substr(1), limits::kTextBytesMax));
   }
+  if (Status valid = formats::check_utf8(state); !valid) return std::move(valid).error().with_context("reading the state");
   JsonValue body = JsonValue::object(), questions = JsonValue::object();
   for (const std::string& ask : flags.asks) {
     CHORUS_ASSIGN(auto question, decisions::ask_to_json(ask));

@@ -152,26 +152,32 @@ Status check_model(const JsonValue& model) {
   return {};
 }
 
-Result<uint32_t> read_id(const JsonValue& value, const std::string& what) {
-  CHORUS_ASSIGN(const uint64_t id, value.as_uint64("tokenizer.json: " + what));
+// `name` writes the value's name, and only for an error: a vocabulary has a quarter of a million ids.
+template <typename Name>
+Result<uint32_t> read_id(const JsonValue& value, const Name& name) {
+  const auto read = value.as_uint64("");
+  if (!read.ok()) return value.as_uint64("tokenizer.json: " + name()).error();
+  const uint64_t id = *read;
   if (id >= limits::kVocabularyMax) {
-    return invalid(what + ": the id " + std::to_string(id) + " is over the limit of " + std::to_string(limits::kVocabularyMax - 1));
+    return invalid(name() + ": the id " + std::to_string(id) + " is over the limit of " + std::to_string(limits::kVocabularyMax - 1));
   }
   return static_cast<uint32_t>(id);
 }
 
+std::string merge_name(size_t rank) { return "model.merges[" + std::to_string(rank) + "]"; }
+
 // A merge as "left right" or ["left", "right"].
-Result<std::pair<std::string_view, std::string_view>> read_merge(const JsonValue& merge, const std::string& what) {
+Result<std::pair<std::string_view, std::string_view>> read_merge(const JsonValue& merge, size_t rank) {
   if (const std::string* text = merge.string_if()) {
     const size_t space = text->find(' ');
     if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
-      return invalid(what + ": expected two tokens with one space between, found " + quoted(*text));
+      return invalid(merge_name(rank) + ": expected two tokens with one space between, found " + quoted(*text));
     }
     return std::pair(std::string_view(*text).substr(0, space), std::string_view(*text).substr(space + 1));
   }
   const auto pair = merge.items();
   if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
-    return invalid(what + ": expected two tokens, found " + json_kind_name(merge.kind()) +
+    return invalid(merge_name(rank) + ": expected two tokens, found " + json_kind_name(merge.kind()) +
                    (merge.is_array() ? " of " + std::to_string(pair.size()) : std::string()));
   }
   return std::pair(std::string_view(*pair[0].string_if()), std::string_view(*pair[1].string_if()));
@@ -182,7 +188,7 @@ Result<AddedToken> read_added_token(const JsonValue& entry, const std::string& w
   CHORUS_ASSIGN(const JsonValue* content_value, entry.member("content", "tokenizer.json: " + what));
   CHORUS_ASSIGN(const std::string_view content, content_value->as_string("tokenizer.json: " + what + ".content"));
   CHORUS_ASSIGN(const JsonValue* id_value, entry.member("id", "tokenizer.json: " + what));
-  CHORUS_ASSIGN(token.id, read_id(*id_value, what + ".id"));
+  CHORUS_ASSIGN(token.id, read_id(*id_value, [&] { return what + ".id"; }));
   if (content.empty() || content.size() > kAddedTokenBytesMax) {
     return invalid(what + ".content: expected 1 to " + std::to_string(kAddedTokenBytesMax) + " bytes, found " +
                    std::to_string(content.size()));
@@ -224,7 +230,7 @@ struct Tokenizer::Implementation {
     return found != ids.end() && entries[found->second].in_model ? &entries[found->second] : nullptr;
   }
 
-  Status read_tokens(const JsonValue& vocabulary, std::vector<AddedToken>& added);
+  Status read_tokens(const JsonValue& vocabulary, const std::vector<AddedToken>& added);
   Status index_tokens();
   Status read_merges(const JsonValue& list);
   Status index_added_tokens(const std::vector<AddedToken>& added);
@@ -232,22 +238,29 @@ struct Tokenizer::Implementation {
   void append_pieces(std::string_view text, std::vector<uint32_t>& out) const;
 };
 
-Status Tokenizer::Implementation::read_tokens(const JsonValue& vocabulary, std::vector<AddedToken>& added) {
-  std::unordered_map<std::string_view, uint32_t> known;
+Status Tokenizer::Implementation::read_tokens(const JsonValue& vocabulary, const std::vector<AddedToken>& added) {
+  const auto two_ids = [](std::string_view text, uint32_t a, uint32_t b) {
+    return invalid("the token " + quoted(text) + " has the ids " + std::to_string(a) + " and " + std::to_string(b));
+  };
   entries.reserve(vocabulary.members().size() + added.size());
-  for (const JsonMember& member : vocabulary.members()) {
-    CHORUS_ASSIGN(const uint32_t id, read_id(member.value, "model.vocab " + quoted(member.key)));
-    entries.push_back({id, false, true, member.key});
-    known.emplace(member.key, id);
-  }
+  std::unordered_map<std::string_view, size_t> added_entries;  // text to index in entries
   for (const AddedToken& token : added) {
-    const auto same = known.find(token.content);
-    if (same == known.end()) {
+    const auto [same, fresh] = added_entries.emplace(token.content, entries.size());
+    if (fresh) {
       entries.push_back({token.id, token.special, false, token.content});
-      known.emplace(token.content, token.id);
-    } else if (same->second != token.id) {
-      return invalid("the added token " + quoted(token.content) + " has the ids " + std::to_string(same->second) + " and " +
-                     std::to_string(token.id));
+    } else if (entries[same->second].id != token.id) {
+      return two_ids(token.content, entries[same->second].id, token.id);
+    }
+  }
+  for (const JsonMember& member : vocabulary.members()) {
+    CHORUS_ASSIGN(const uint32_t id, read_id(member.value, [&] { return "model.vocab " + quoted(member.key); }));
+    const auto same = added_entries.find(member.key);
+    if (same == added_entries.end()) {
+      entries.push_back({id, false, true, member.key});
+    } else if (entries[same->second].id == id) {
+      entries[same->second].in_model = true;
+    } else {
+      return two_ids(member.key, id, entries[same->second].id);
     }
   }
   return {};
@@ -278,14 +291,13 @@ Status Tokenizer::Implementation::read_merges(const JsonValue& list) {
   merges.reserve(items.size());
   std::string merged_text;
   for (size_t rank = 0; rank < items.size(); ++rank) {
-    const std::string what = "model.merges[" + std::to_string(rank) + "]";
-    CHORUS_ASSIGN(const auto pair, read_merge(items[rank], what));
+    CHORUS_ASSIGN(const auto pair, read_merge(items[rank], rank));
     merged_text.assign(pair.first).append(pair.second);
     uint32_t found[3] = {};
     const std::string_view texts[3] = {pair.first, pair.second, merged_text};
     for (size_t i = 0; i < 3; ++i) {
       const Entry* token = model_token(texts[i]);
-      if (token == nullptr) return invalid(what + ": the token " + quoted(texts[i]) + " is not in model.vocab");
+      if (token == nullptr) return invalid(merge_name(rank) + ": the token " + quoted(texts[i]) + " is not in model.vocab");
       found[i] = token->id;
     }
     merges.set_merge(found[0], found[1], static_cast<uint32_t>(rank), found[2]);
