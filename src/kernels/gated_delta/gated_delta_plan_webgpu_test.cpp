@@ -72,6 +72,14 @@ TEST(GatedDeltaPlan, LengthPicksTheKernel) {
   EXPECT_EQ(kernels_of(*plan_of(longer)), (Names{"gated_delta_prepare/vec4", "gated_delta_scan/columns16"}));
 }
 
+TEST(GatedDeltaPlan, SoftwareAdaptersStayRecurrentUnlessTold) {
+  Arguments longer(kSmallModel, {9});
+  gpu::Capabilities software = capable();
+  software.software = true;
+  EXPECT_EQ(kernels_of(*plan_of(longer, software)), Names{"gated_delta_recurrent/vec4"});
+  EXPECT_EQ(kernels_of(*plan_of(longer, software, "by_length")), (Names{"gated_delta_prepare/vec4", "gated_delta_scan/columns16"}));
+}
+
 TEST(GatedDeltaPlan, MixedLengthsSplitWithoutOverlap) {
   Arguments mixed(kSmallModel, {5, 40, 8, 300});
   const Result<GatedDeltaPlan> plan = plan_of(mixed);
@@ -190,8 +198,8 @@ TEST(GatedDeltaPlan, RefusesWhatItCannotRun) {
 }
 
 TEST(GatedDeltaPlan, EveryBuildExistsAndBaseFitsTheMinimum) {
-  EXPECT_EQ(gated_delta_variants(minimal_capabilities()), (Names{"recurrent", "chunked"}));
-  EXPECT_EQ(gated_delta_variants(capable()), (Names{"recurrent", "chunked", "chunked16", "chunked32"}));
+  EXPECT_EQ(gated_delta_variants(minimal_capabilities()), (Names{"recurrent", "by_length", "chunked"}));
+  EXPECT_EQ(gated_delta_variants(capable()), (Names{"recurrent", "by_length", "chunked", "chunked16", "chunked32"}));
   for (const char* build : {"base", "base_state", "columns16", "columns16_state", "columns32", "columns32_state"}) {
     EXPECT_NE(find_shader("gated_delta_scan", build), nullptr) << build;
   }

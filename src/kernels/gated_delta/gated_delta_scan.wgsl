@@ -20,6 +20,7 @@ const kKeys = u32($KEYS);
 const kStateColumn = kKeys + 1u;
 const kPieceKeys = kPiece / 32u;    // keys of W | q in a piece
 const kPieceTokens = kPiece / 16u;  // columns of A in a piece
+const kPartKeys = 4u / kSplit;      // of every four keys, those of one part
 const kTiles = 16u * kColumns;      // 4x4 tiles of a 64-row product
 
 // S by column group, then key mod 4, then key / 4: neighbouring threads update neighbouring key groups.
@@ -95,8 +96,8 @@ fn write_output(row: u32, column: u32, value: vec4<f32>) {
 }
 
 @compute @workgroup_size($THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let index = group.x + group.y * groups.x;
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let index = workgroup.x + workgroup.y * groups.x;
   if (index >= params.workgroups) { return; }
   let column_begin = (index % params.column_blocks) * kColumns;
   let sequence = params.first_sequence + index / (params.column_blocks * params.value_heads);
@@ -187,19 +188,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       }
 
       if (step < pieces.products) {
-        for (var i = 0u; i < kPieceKeys / kSplit; i++) {
-          let key = i * kSplit + part;
-          let s = state[state_index(step * kPieceKeys + key, column)];
-          let w = piece[key * 32u + row_group];
-          let q = piece[key * 32u + 16u + row_group];
-          w0 += w.x * s;
-          w1 += w.y * s;
-          w2 += w.z * s;
-          w3 += w.w * s;
-          o0 += q.x * s;
-          o1 += q.y * s;
-          o2 += q.z * s;
-          o3 += q.w * s;
+        // Of every group of four keys this part takes kPartKeys.
+        let state_at = column * kStateColumn + part * kPartKeys * (kKeys / 4u) + step * (kPieceKeys / 4u);
+        let piece_at = part * kPartKeys * 32u + row_group;
+        for (var group = 0u; group < kPieceKeys / 4u; group++) {
+          for (var i = 0u; i < kPartKeys; i++) {
+            let s = state[state_at + i * (kKeys / 4u) + group];
+            let w = piece[piece_at + (group * 4u + i) * 32u];
+            let q = piece[piece_at + (group * 4u + i) * 32u + 16u];
+            w0 += w.x * s;
+            w1 += w.y * s;
+            w2 += w.z * s;
+            w3 += w.w * s;
+            o0 += q.x * s;
+            o1 += q.y * s;
+            o2 += q.z * s;
+            o3 += q.w * s;
+          }
         }
         if (step + 1u == pieces.products) {
           workgroupBarrier();
@@ -285,13 +290,49 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
           var d1 = vec4<f32>(0.0);
           var d2 = vec4<f32>(0.0);
           var d3 = vec4<f32>(0.0);
-          for (var token = update_part; token < count; token += params.key_split) {
-            let k = piece[token * params.key_width + key_group];
-            let v = values[(begin + token) * kColumns + update_column];
+          // Four tokens at a time, loads first; then the rest.
+          let key_step = params.key_split * params.key_width;
+          let value_step = params.key_split * kColumns;
+          var key_at = update_part * params.key_width + key_group;
+          var value_at = (begin + update_part) * kColumns + update_column;
+          var token = update_part;
+          for (; token + 3u * params.key_split < count; token += 4u * params.key_split) {
+            let k0 = piece[key_at];
+            let k1 = piece[key_at + key_step];
+            let k2 = piece[key_at + 2u * key_step];
+            let k3 = piece[key_at + 3u * key_step];
+            let v0 = values[value_at];
+            let v1 = values[value_at + value_step];
+            let v2 = values[value_at + 2u * value_step];
+            let v3 = values[value_at + 3u * value_step];
+            d0 += k0.x * v0;
+            d1 += k0.y * v0;
+            d2 += k0.z * v0;
+            d3 += k0.w * v0;
+            d0 += k1.x * v1;
+            d1 += k1.y * v1;
+            d2 += k1.z * v1;
+            d3 += k1.w * v1;
+            d0 += k2.x * v2;
+            d1 += k2.y * v2;
+            d2 += k2.z * v2;
+            d3 += k2.w * v2;
+            d0 += k3.x * v3;
+            d1 += k3.y * v3;
+            d2 += k3.z * v3;
+            d3 += k3.w * v3;
+            key_at += 4u * key_step;
+            value_at += 4u * value_step;
+          }
+          for (; token < count; token += params.key_split) {
+            let k = piece[key_at];
+            let v = values[value_at];
             d0 += k.x * v;
             d1 += k.y * v;
             d2 += k.z * v;
             d3 += k.w * v;
+            key_at += key_step;
+            value_at += value_step;
           }
           let base = state_index(key_group * 4u, update_column);
           if (params.key_split == 1u) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kKernel = "gated_delta";
 constexpr std::string_view kRecurrent = "recurrent";
+constexpr std::string_view kByLength = "by_length";
 constexpr uint64_t kVec4Bytes = 16;
 constexpr uint32_t kGateVec4s = 36;  // params.wgsl
 constexpr uint32_t kNoLimit = std::numeric_limits<uint32_t>::max();
@@ -151,9 +152,10 @@ struct Routes {
   std::optional<LengthClass> chunked;
 };
 
-Routes choose_routes(const std::vector<compute::SequenceSpan>& spans, std::string_view forced) {
-  if (forced == kRecurrent) return {LengthClass{}, std::nullopt};
-  if (!forced.empty()) return {std::nullopt, LengthClass{}};
+Routes choose_routes(const std::vector<compute::SequenceSpan>& spans, const gpu::Capabilities& capabilities, std::string_view forced) {
+  // Software adapters spend tens of seconds on compiling the chunked kernels and gain nothing from them.
+  if (forced == kRecurrent || (forced.empty() && capabilities.software)) return {LengthClass{}, std::nullopt};
+  if (!forced.empty() && forced != kByLength) return {std::nullopt, LengthClass{}};
   Routes routes;
   for (const compute::SequenceSpan& span : spans) {
     if (span.length <= kGatedDeltaRecurrentTokens) {
@@ -305,7 +307,7 @@ struct Planner {
 
 Result<const ScanBuild*> resolve_build(const compute::GatedDeltaArgs& args, const gpu::Capabilities& capabilities,
                                        std::string_view forced) {
-  if (forced.empty()) return &choose_build(args.shape, capabilities);
+  if (forced.empty() || forced == kByLength) return &choose_build(args.shape, capabilities);
   const ScanBuild* build = find_build(forced);
   if (!build) return make_error(ErrorCode::not_found, "gated_delta: expected a known variant, found " + std::string(forced));
   if (!adapter_runs(*build, capabilities) || args.shape.key_dim > build->keys) {
@@ -375,7 +377,7 @@ std::vector<gpu::Binding> bindings_of(const GatedDeltaDispatch& dispatch, const 
 }  // namespace
 
 std::vector<std::string> gated_delta_variants(const gpu::Capabilities& capabilities) {
-  std::vector<std::string> variants = {std::string(kRecurrent)};
+  std::vector<std::string> variants = {std::string(kRecurrent), std::string(kByLength)};
   for (const ScanBuild& build : kScanBuilds) {
     if (adapter_runs(build, capabilities)) variants.emplace_back(build.variant);
   }
@@ -394,7 +396,7 @@ Result<GatedDeltaPlan> plan_gated_delta(const compute::GatedDeltaArgs& args, con
   }
   Planner planner{args, capabilities};
   CHORUS_TRY(planner.bind_views());
-  const Routes routes = choose_routes(spans, forced);
+  const Routes routes = choose_routes(spans, capabilities, forced);
   if (routes.recurrent) CHORUS_TRY(planner.add_recurrent(*routes.recurrent));
   if (routes.chunked) CHORUS_TRY(planner.add_chunked(*routes.chunked, *build));
   return std::move(planner.plan);
