@@ -7,6 +7,7 @@
 // Every sum over head columns, keys and threads has an order that depends on the row and the part only, and fused multiply-adds are
 // written out, so builds of different RQ give the same bits.
 //   RQ   quads of packed rows            DCQ  quads of head columns in a chunk ((RQ + 16) * DCQ <= 16 * RQ: one block a thread)
+//   PREFETCH 1: the next chunk is loaded before the current one is used; costs registers
 //   UNIT and UNITS  element type of the bound activations: vec4<f32> (vec4) or f32 (scalar)
 //@include attention/own_part_keys.wgsl
 
@@ -108,6 +109,13 @@ fn load_row(is_key: bool, at: u32, col: u32) -> vec4<f32> {
   return load_query(at + col);
 }
 
+fn load_part(present: bool, at: u32) -> vec4<f32> {
+  if (!present) {
+    return vec4<f32>(0.0);
+  }
+  return load_value(at);
+}
+
 fn max4(v: vec4<f32>) -> f32 {
   return max(max(v.x, v.y), max(v.z, v.w));
 }
@@ -118,6 +126,12 @@ fn sum4(v: vec4<f32>) -> f32 {
 
 fn weigh(scores: vec4<f32>, largest: f32) -> vec4<f32> {
   return select(exp2((scores - largest) * params.exponent_scale), vec4<f32>(0.0), scores <= vec4<f32>(kMasked));
+}
+
+// Block of 4 rows x 4 columns, transposed: one vec4 of rows a column.
+fn load_block(is_key: bool, at: vec4<u32>, col: u32) -> mat4x4<f32> {
+  return transpose(mat4x4<f32>(load_row(is_key, at.x, col), load_row(is_key, at.y, col), load_row(is_key, at.z, col),
+                               load_row(is_key, at.w, col)));
 }
 
 // Which keys a workgroup takes: [first, end), as row numbers of the prefix or of the sequence.
@@ -203,9 +217,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let has_high = lane + 32u < quads;
   let value_base = params.v_offset + kv_head * params.head_dim + 4u * lane;
 
-  var largest = vec4<f32>(kMasked);  // of rows 4 * row_quad..
-  var sums = vec4<f32>(0.0);         // weights of these rows over this thread's keys
-  // Weighted sums of V: rows 8 * row_group + 0..7, columns 4 * lane.. (low) and 4 * lane + 128.. (high).
+  var largest = vec4<f32>(kMasked);  // scores of rows 4 * row_quad..
+  var weight_sums = vec4<f32>(0.0);  // of these rows over this thread's keys
+  // Weighted sums of V: rows 8 * row_group + 0..7, columns 4 * lane.. (low) and 4 * lane + 128.. (high). Named, because an array
+  // with a variable index would leave the registers.
   var low0 = vec4<f32>(0.0);
   var low1 = vec4<f32>(0.0);
   var low2 = vec4<f32>(0.0);
@@ -231,15 +246,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                        key + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(range.end));
     }
 
-    // Scores of 4 rows x 4 keys.
+    // Scores of 4 rows x 4 keys, one vec4 of keys a row.
     var score0 = vec4<f32>(0.0);
     var score1 = vec4<f32>(0.0);
     var score2 = vec4<f32>(0.0);
     var score3 = vec4<f32>(0.0);
+    var loaded = load_block(item_is_key, item_at, 4u * item_quad);  //@if PREFETCH=1
     for (var first_col = 0u; first_col < params.head_dim; first_col += kChunkCols) {
-      let col = first_col + 4u * item_quad;
-      let loaded = transpose(mat4x4<f32>(load_row(item_is_key, item_at.x, col), load_row(item_is_key, item_at.y, col),
-                                         load_row(item_is_key, item_at.z, col), load_row(item_is_key, item_at.w, col)));
+      let loaded = load_block(item_is_key, item_at, first_col + 4u * item_quad);  //@if PREFETCH=0
       workgroupBarrier();  // the chunk, and at the first one the weights, have been read
       if (loads) {
         chunk[item_store] = loaded[0];
@@ -248,33 +262,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         chunk[item_store + 3u * item_pitch] = loaded[3];
       }
       workgroupBarrier();
+      loaded = load_block(item_is_key, item_at, first_col + kChunkCols + 4u * item_quad);  //@if PREFETCH=1
       for (var quad = 0u; quad < kChunkQuads; quad++) {
         let key_at = 4u * quad * kKeyQuads + (key_quad ^ (quad * kSwizzle));
         let row_at = kKeyTile + 4u * quad * kRowQuads + (row_quad ^ ((quad * kSwizzle) & kRowMask));
-        let k0 = chunk[key_at];
-        let q0 = chunk[row_at];
-        score0 = fma(vec4<f32>(q0.x), k0, score0);
-        score1 = fma(vec4<f32>(q0.y), k0, score1);
-        score2 = fma(vec4<f32>(q0.z), k0, score2);
-        score3 = fma(vec4<f32>(q0.w), k0, score3);
-        let k1 = chunk[key_at + kKeyQuads];
-        let q1 = chunk[row_at + kRowQuads];
-        score0 = fma(vec4<f32>(q1.x), k1, score0);
-        score1 = fma(vec4<f32>(q1.y), k1, score1);
-        score2 = fma(vec4<f32>(q1.z), k1, score2);
-        score3 = fma(vec4<f32>(q1.w), k1, score3);
-        let k2 = chunk[key_at + 2u * kKeyQuads];
-        let q2 = chunk[row_at + 2u * kRowQuads];
-        score0 = fma(vec4<f32>(q2.x), k2, score0);
-        score1 = fma(vec4<f32>(q2.y), k2, score1);
-        score2 = fma(vec4<f32>(q2.z), k2, score2);
-        score3 = fma(vec4<f32>(q2.w), k2, score3);
-        let k3 = chunk[key_at + 3u * kKeyQuads];
-        let q3 = chunk[row_at + 3u * kRowQuads];
-        score0 = fma(vec4<f32>(q3.x), k3, score0);
-        score1 = fma(vec4<f32>(q3.y), k3, score1);
-        score2 = fma(vec4<f32>(q3.z), k3, score2);
-        score3 = fma(vec4<f32>(q3.w), k3, score3);
+        for (var col = 0u; col < 4u; col++) {
+          let q = chunk[row_at + col * kRowQuads];
+          let k = chunk[key_at + col * kKeyQuads];
+          score0 = fma(vec4<f32>(q.x), k, score0);
+          score1 = fma(vec4<f32>(q.y), k, score1);
+          score2 = fma(vec4<f32>(q.z), k, score2);
+          score3 = fma(vec4<f32>(q.w), k, score3);
+        }
       }
     }
     let numbers = tile + 4u * key_quad + vec4<u32>(0u, 1u, 2u, 3u);
@@ -295,7 +294,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let weight1 = weigh(score1, largest.y);
     let weight2 = weigh(score2, largest.z);
     let weight3 = weigh(score3, largest.w);
-    sums = fma(sums, fade, vec4<f32>(sum4(weight0), sum4(weight1), sum4(weight2), sum4(weight3)));
+    weight_sums = fma(weight_sums, fade, vec4<f32>(sum4(weight0), sum4(weight1), sum4(weight2), sum4(weight3)));
     workgroupBarrier();  // the maxima have been read
     let weights_at = 4u * key_quad * kRowQuads + (row_quad ^ row_swizzle);
     weights[weights_at] = vec4<f32>(weight0.x, weight1.x, weight2.x, weight3.x);
@@ -307,7 +306,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     workgroupBarrier();
 
-    // Values.
+    // Values, four keys at a time. Behind the last key the weights are zero and its row stands in.
     let fade_a = chunk[2u * row_group];
     let fade_b = chunk[2u * row_group + 1u];
     low0 *= fade_a.x;
@@ -327,50 +326,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     high6 *= fade_b.z;
     high7 *= fade_b.w;
     let count = min(kKeys, range.end - tile);
-    var value_at = value_base + (tile + key_base) * params.v_stride;
-    var next_low = vec4<f32>(0.0);
-    var next_high = vec4<f32>(0.0);
-    if (has_low) {
-      next_low = load_value(value_at);
-    }
-    if (has_high) {
-      next_high = load_value(value_at + 128u);
-    }
-    for (var key = 0u; key < count; key++) {
-      let value_low = next_low;
-      let value_high = next_high;
-      value_at += select(0u, params.v_stride, key + 1u < count);  // the last row is loaded twice
-      if (has_low) {
-        next_low = load_value(value_at);
+    let value_at = value_base + (tile + key_base) * params.v_stride;
+    for (var first_key = 0u; first_key < count; first_key += 4u) {
+      let swizzle = (first_key / 4u) & 7u & kRowMask;
+      let a_at = first_key * kRowQuads + ((2u * row_group) ^ swizzle);
+      let b_at = first_key * kRowQuads + ((2u * row_group + 1u) ^ swizzle);
+      for (var key = 0u; key < 4u; key++) {
+        let at = value_at + min(first_key + key, count - 1u) * params.v_stride;
+        let low = load_part(has_low, at);
+        let high = load_part(has_high, at + 128u);
+        let a = weights[a_at + key * kRowQuads];
+        let b = weights[b_at + key * kRowQuads];
+        low0 = fma(vec4<f32>(a.x), low, low0);
+        low1 = fma(vec4<f32>(a.y), low, low1);
+        low2 = fma(vec4<f32>(a.z), low, low2);
+        low3 = fma(vec4<f32>(a.w), low, low3);
+        low4 = fma(vec4<f32>(b.x), low, low4);
+        low5 = fma(vec4<f32>(b.y), low, low5);
+        low6 = fma(vec4<f32>(b.z), low, low6);
+        low7 = fma(vec4<f32>(b.w), low, low7);
+        high0 = fma(vec4<f32>(a.x), high, high0);
+        high1 = fma(vec4<f32>(a.y), high, high1);
+        high2 = fma(vec4<f32>(a.z), high, high2);
+        high3 = fma(vec4<f32>(a.w), high, high3);
+        high4 = fma(vec4<f32>(b.x), high, high4);
+        high5 = fma(vec4<f32>(b.y), high, high5);
+        high6 = fma(vec4<f32>(b.z), high, high6);
+        high7 = fma(vec4<f32>(b.w), high, high7);
       }
-      if (has_high) {
-        next_high = load_value(value_at + 128u);
-      }
-      let swizzle = (key >> 2u) & 7u & kRowMask;
-      let a = weights[key * kRowQuads + ((2u * row_group) ^ swizzle)];
-      let b = weights[key * kRowQuads + ((2u * row_group + 1u) ^ swizzle)];
-      low0 = fma(vec4<f32>(a.x), value_low, low0);
-      low1 = fma(vec4<f32>(a.y), value_low, low1);
-      low2 = fma(vec4<f32>(a.z), value_low, low2);
-      low3 = fma(vec4<f32>(a.w), value_low, low3);
-      low4 = fma(vec4<f32>(b.x), value_low, low4);
-      low5 = fma(vec4<f32>(b.y), value_low, low5);
-      low6 = fma(vec4<f32>(b.z), value_low, low6);
-      low7 = fma(vec4<f32>(b.w), value_low, low7);
-      high0 = fma(vec4<f32>(a.x), value_high, high0);
-      high1 = fma(vec4<f32>(a.y), value_high, high1);
-      high2 = fma(vec4<f32>(a.z), value_high, high2);
-      high3 = fma(vec4<f32>(a.w), value_high, high3);
-      high4 = fma(vec4<f32>(b.x), value_high, high4);
-      high5 = fma(vec4<f32>(b.y), value_high, high5);
-      high6 = fma(vec4<f32>(b.z), value_high, high6);
-      high7 = fma(vec4<f32>(b.w), value_high, high7);
     }
   }
 
   // Sums of the weights over the 16 threads of a row, in order of the threads.
   workgroupBarrier();  // weights and fades have been read
-  weights[row_quad * 16u + key_quad] = sums;
+  weights[row_quad * 16u + key_quad] = weight_sums;
   if (key_quad == 0u) {
     chunk[row_quad] = largest;
   }

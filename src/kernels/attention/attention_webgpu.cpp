@@ -33,8 +33,9 @@ struct Tile {
   uint32_t invocations;
   uint32_t workgroup_bytes;
 };
-// Largest first. All give the same bits, so the choice may follow the size of the batch.
+// Largest first. All give the same bits, so the choice may follow the size of the batch. tile64p, which loads ahead, is for measurements.
 constexpr Tile kTiles[] = {{"tile64", 64, 256, 32768}, {"tile32", 32, 128, 14336}, {"tile16", 16, 64, 6656}};
+constexpr Tile kForcedTiles[] = {{"tile64p", 64, 256, 32768}};
 constexpr Tile kBase = {"base", 32, 128, 14336};
 
 bool can_run(const Tile& tile, const gpu::Capabilities& capabilities) {
@@ -254,6 +255,9 @@ class Planner {
   // The smallest tile that holds all packed rows in one block, or the largest that the adapter runs.
   const Tile& tile_for(uint64_t packed) const {
     if (variant_ == kBase.name) return kBase;
+    for (const Tile& tile : kForcedTiles) {
+      if (variant_ == tile.name) return tile;
+    }
     const Tile* chosen = nullptr;
     for (const Tile& tile : kTiles) {
       if (!can_run(tile, capabilities_)) continue;
@@ -402,6 +406,9 @@ uint32_t own_part_keys(uint32_t length) { return std::clamp(rounded_eighth(lengt
 std::vector<std::string> attention_variants(const gpu::Capabilities& capabilities) {
   std::vector<std::string> names{kBase.name};
   for (const Tile& tile : kTiles) {
+    if (can_run(tile, capabilities)) names.push_back(tile.name);
+  }
+  for (const Tile& tile : kForcedTiles) {
     if (can_run(tile, capabilities)) names.push_back(tile.name);
   }
   return names;
