@@ -84,23 +84,34 @@ TEST(AttentionWebgpu, EveryVariantGivesTheSameBits) {
 
 using RunCases = std::vector<selftest::CaseResult> (*)(compute::Backend&, selftest::CaseSet);
 
-// 40 workgroups a dimension fold most grids; 128 KiB bindings slice rows and cut keys into windows.
-TEST(AttentionWebgpu, NarrowLimitsGiveTheSameAnswers) {
+void expect_all_pass(RunCases run_cases, selftest::CaseSet set, uint32_t workgroups_per_dimension, uint64_t binding_bytes) {
   gpu::DeviceOptions options = tests::test_device_options();
-  options.workgroups_per_dimension_cap = 40;
-  options.storage_binding_bytes_cap = 128 << 10;
+  options.workgroups_per_dimension_cap = workgroups_per_dimension;
+  options.storage_binding_bytes_cap = binding_bytes;
   auto backend = backends::create_webgpu_backend(options);
   ASSERT_TRUE(backend.ok()) << backend.error().to_line();
-  const RunCases operations[] = {selftest::run_rms_norm_cases,  selftest::run_swiglu_cases,         selftest::run_qk_norm_rope_cases,
-                                 selftest::run_attention_cases, selftest::run_pointer_scores_cases, selftest::run_segment_softmax_cases};
-  for (const RunCases run_cases : operations) {
-    const std::vector<selftest::CaseResult> results = run_cases(**backend, selftest::CaseSet::quick);
-    ASSERT_FALSE(results.empty());
-    for (const selftest::CaseResult& result : results) {
-      EXPECT_TRUE(result.pass) << result.operation << "/" << result.variant << " " << result.name << ": error " << result.error
-                               << ", tolerance " << result.tolerance << "; " << result.detail;
-    }
+  const std::vector<selftest::CaseResult> results = run_cases(**backend, set);
+  ASSERT_FALSE(results.empty());
+  for (const selftest::CaseResult& result : results) {
+    EXPECT_TRUE(result.pass) << result.operation << "/" << result.variant << " " << result.name << ": error " << result.error
+                             << ", tolerance " << result.tolerance << "; " << result.detail;
   }
+}
+
+// Eight workgroups a dimension fold the grids of the small cases.
+TEST(NarrowLimitsWebgpu, FoldedGridsOfTheSmallCases) {
+  for (const RunCases run_cases : {selftest::run_rms_norm_cases, selftest::run_qk_norm_rope_cases, selftest::run_attention_cases,
+                                   selftest::run_pointer_scores_cases, selftest::run_segment_softmax_cases}) {
+    expect_all_pass(run_cases, selftest::CaseSet::quick, 8, 0);
+  }
+}
+
+TEST(NarrowLimitsWebgpu, FoldedGridsOfElementwiseWork) { expect_all_pass(selftest::run_swiglu_cases, selftest::CaseSet::full, 400, 0); }
+
+// Small bindings cut the small cases into slices of rows.
+TEST(NarrowLimitsWebgpu, SlicedRows) {
+  expect_all_pass(selftest::run_swiglu_cases, selftest::CaseSet::quick, 0, 1600);
+  expect_all_pass(selftest::run_qk_norm_rope_cases, selftest::CaseSet::quick, 0, 20 << 10);
 }
 
 Result<std::vector<float>> run_with_binding_limit(const Shape& shape, uint64_t binding_bytes) {

@@ -93,6 +93,12 @@ TEST(AttentionPlan, FewRowsTakeASmallTile) {
   EXPECT_EQ(plan_attention(Arguments(2048, {9}).args, large_capabilities(), "")->steps[0].shader->variant, "tile64_part");
 }
 
+TEST(AttentionPlan, SoftwareAdaptersTakeTheTileThatCompilesFast) {
+  gpu::Capabilities capabilities = large_capabilities();
+  capabilities.software = true;
+  EXPECT_EQ(plan_attention(Arguments(0, {300}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
+}
+
 TEST(AttentionPlan, AMinimalAdapterHasNoLargeTile) {
   const std::vector<std::string> names = attention_variants(minimal_capabilities());
   EXPECT_EQ(names, (std::vector<std::string>{"base", "tile32", "tile16"}));

@@ -28,15 +28,17 @@ constexpr uint64_t kScratchBytesMax = 64ull << 20;  // of the partial sums of on
 constexpr uint32_t kMergeThreads = 256;
 
 struct Tile {
+  const char* kernel;
   const char* name;
   uint32_t rows;  // packed rows
   uint32_t invocations;
   uint32_t workgroup_bytes;
 };
 // Largest first. All give the same bits, so the choice may follow the size of the batch. tile64p, which loads ahead, is for measurements.
-constexpr Tile kTiles[] = {{"tile64", 64, 256, 32768}, {"tile32", 32, 128, 14336}, {"tile16", 16, 64, 6656}};
-constexpr Tile kForcedTiles[] = {{"tile64p", 64, 256, 32768}};
-constexpr Tile kBase = {"base", 32, 128, 14336};
+constexpr Tile kTiles[] = {
+    {"attention", "tile64", 64, 256, 32768}, {"attention", "tile32", 32, 128, 14336}, {"attention_small", "tile16", 16, 256, 15424}};
+constexpr Tile kForcedTiles[] = {{"attention", "tile64p", 64, 256, 32768}};
+constexpr Tile kBase = {"attention_small", "base", 16, 256, 15424};
 
 bool can_run(const Tile& tile, const gpu::Capabilities& capabilities) {
   return tile.invocations <= capabilities.workgroup_invocations_max && tile.invocations <= capabilities.workgroup_size_x_max &&
@@ -241,7 +243,7 @@ class Planner {
   Status add_blocks(AttentionStep step, uint64_t lowest, uint64_t highest, uint64_t all) {
     const Tile& tile = tile_for(all);
     const bool direct = step.kind == AttentionStepKind::direct;
-    CHORUS_ASSIGN(step.shader, require_shader("attention", std::string(tile.name) + (direct ? "_direct" : "_part")));
+    CHORUS_ASSIGN(step.shader, require_shader(tile.kernel, std::string(tile.name) + (direct ? "_direct" : "_part")));
     step.first_block = static_cast<uint32_t>(lowest / tile.rows);
     step.block_count = static_cast<uint32_t>(divide_up(highest, tile.rows) - step.first_block);
     step.workgroups = uint64_t{args_.shape.kv_heads} * step.part_count * step.block_count * step.sequence_count;
@@ -252,7 +254,8 @@ class Planner {
     return {};
   }
 
-  // The smallest tile that holds all packed rows in one block, or the largest that the adapter runs.
+  // The smallest tile that holds all packed rows in one block, or the largest that the adapter runs. Software adapters gain nothing from
+  // register tiles, and take long to compile them.
   const Tile& tile_for(uint64_t packed) const {
     if (variant_ == kBase.name) return kBase;
     for (const Tile& tile : kForcedTiles) {
@@ -262,7 +265,7 @@ class Planner {
     for (const Tile& tile : kTiles) {
       if (!can_run(tile, capabilities_)) continue;
       if (variant_ == tile.name) return tile;
-      if (chosen == nullptr || packed <= tile.rows) chosen = &tile;
+      if (chosen == nullptr || packed <= tile.rows || capabilities_.software) chosen = &tile;
     }
     return chosen ? *chosen : kBase;
   }
