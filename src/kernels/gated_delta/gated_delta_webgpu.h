@@ -1,7 +1,7 @@
 // WebGPU half of gated_delta. Variants:
 //   recurrent   token by token, one dispatch
 //   chunked     chunks of 64 tokens in two dispatches (prepare, scan); at most 16 KiB of workgroup memory
-//   chunked16, chunked32   the same with 16 or 32 value columns per workgroup; at most 29 and 41 KiB, key_dim up to 128
+//   chunked16, chunked32   the same with 16 or 32 value columns per workgroup; 28 and 40 KiB, key_dim up to 128
 //   by_length   recurrent for sequences of up to 8 tokens, the best chunked build for longer ones; the choice on hardware adapters.
 //               Software adapters compile the chunked kernels for tens of seconds, so their choice is recurrent.
 // The choice looks at each sequence's own length and at the head shape, never at the rest of the batch, so that a sequence gives the same
