@@ -2,7 +2,7 @@
 // sequence only; parts run in parallel and attention_merge combines them. Rows run in slices that bound the scratch memory.
 #pragma once
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/gather_rows/gather_rows_webgpu.h"
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 

@@ -1,7 +1,7 @@
 // WebGPU half of pointer_scores.
 #pragma once
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 

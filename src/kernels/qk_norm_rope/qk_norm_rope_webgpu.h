@@ -1,7 +1,7 @@
 // WebGPU half of qk_norm_rope: one dispatch for the queries, one for keys and values.
 #pragma once
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 

@@ -1,7 +1,7 @@
 // WebGPU half of segment_softmax.
 #pragma once
 
-#include "kernels/common/row_windows.h"
+#include "kernels/common/row_windows_webgpu.h"
 
 namespace chorus::kernels {
 
