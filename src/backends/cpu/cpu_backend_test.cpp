@@ -79,6 +79,31 @@ TEST(CpuBackend, CountsMemoryAndRefusesWhatDoesNotFit) {
   }
 }
 
+// Scratch that does not fit the limit is an error of that operation; the next, smaller one runs.
+TEST(CpuBackend, OperationsReportMissingScratchAndTheBackendGoesOn) {
+  auto backend = create_cpu_backend({.threads = 1, .memory_limit_bytes = 1 << 20});
+  constexpr uint32_t kCols = 512, kRows = 200;
+  const std::vector<float> values = ramp(8 * kCols, 2);
+  {
+    auto weight = backend->create_weight("w", 8, kCols, DType::f32, source_of(values, kCols));
+    ASSERT_TRUE(weight.ok()) << weight.error().to_line();
+    auto x = make_buffer(*backend, ramp(kRows * kCols, 1)), out = make_buffer(*backend, ramp(kRows * 8, 1));
+    auto filler = backend->create_buffer((1 << 20) - backend->bytes_in_use() - (100 << 10), "filler");
+    ASSERT_TRUE(filler.ok());
+    auto batch = backend->begin_batch();
+    ASSERT_TRUE(batch.ok());
+    compute::LinearArgs args{
+        View{x.get(), 0, kRows, kCols, kCols}, weight->get(), nullptr, {out.get(), 0, kRows, 8, 8}, compute::LinearStore::overwrite};
+    const Status refused = (*batch)->linear(args);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+    EXPECT_EQ(contents(*backend, *out), ramp(kRows * 8, 1));
+    args.x.rows = args.out.rows = 1;
+    EXPECT_TRUE((*batch)->linear(args).ok());
+  }
+  EXPECT_LE(backend->bytes_peak(), 1u << 20);
+}
+
 TEST(CpuBackend, BuffersMayOutliveTheBackend) {
   auto backend = create_cpu_backend({.threads = 1});
   auto buffer = make_buffer(*backend, ramp(100, 1));

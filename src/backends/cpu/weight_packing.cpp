@@ -1,5 +1,6 @@
 #include "backends/cpu/weight_packing.h"
 
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -13,12 +14,22 @@ using kernels::CpuWeight;
 constexpr uint64_t kStagingBytes = 16ull << 20;
 constexpr uint64_t kWidth = CpuWeight::kPanelWidth;
 
-// The rows [first, first + count) of a slice that lie in one panel, written as columns.
+// The rows [first, first + count) of a slice that lie in one panel, written as columns. A few columns at a time go through a small tile,
+// so that each row is read and each line of the panel is written in one piece.
 template <typename Stored, typename Narrow>
 void pack_rows(const float* rows, uint64_t first, uint64_t count, uint64_t cols, Stored* panel, const Narrow& narrow) {
+  constexpr uint64_t kStep = 16;
+  float tile[kStep][kWidth];
   Stored* target = panel + first % kWidth;
-  for (uint64_t k = 0; k < cols; ++k) {
-    for (uint64_t row = 0; row < count; ++row) target[k * kWidth + row] = narrow(rows[row * cols + k]);
+  for (uint64_t begin = 0; begin < cols; begin += kStep) {
+    const uint64_t step = std::min(kStep, cols - begin);
+    for (uint64_t row = 0; row < count; ++row) {
+      const float* source = rows + row * cols + begin;
+      for (uint64_t k = 0; k < step; ++k) tile[k][row] = source[k];
+    }
+    for (uint64_t k = 0; k < step; ++k) {
+      for (uint64_t row = 0; row < count; ++row) target[(begin + k) * kWidth + row] = narrow(tile[k][row]);
+    }
   }
 }
 
@@ -63,13 +74,16 @@ Result<std::shared_ptr<CpuWeight>> pack_weight(std::string_view name, uint32_t r
                                                        std::to_string(rows) + " x " + std::to_string(cols));
   }
   const uint64_t bytes = packed_weight_bytes(rows, cols, dtype);
-  CHORUS_ASSIGN(auto memory, kernels::HostMemory::create(account, bytes, name));
+  CHORUS_ASSIGN(auto memory, kernels::HostMemory::create(account, bytes, name, kernels::HostMemory::Content::undefined));
   auto weight = std::make_shared<CpuWeight>(rows, cols, dtype, bytes, std::move(memory));
+  // Every element is written below, but for the columns that fill up the last panel.
+  std::memset(weight->panel(weight->panels() - 1), 0, bytes / weight->panels());
   // Whole panels where they fit, so that every cache line of the target is written once.
   uint64_t slice_rows = std::max<uint64_t>(1, kStagingBytes / (uint64_t{cols} * sizeof(float)));
   if (slice_rows > kWidth) slice_rows -= slice_rows % kWidth;
   slice_rows = std::min<uint64_t>(slice_rows, rows);
-  CHORUS_ASSIGN(auto staging, kernels::HostMemory::create(account, slice_rows * cols * sizeof(float), "weight staging"));
+  CHORUS_ASSIGN(auto staging, kernels::HostMemory::create(account, slice_rows * cols * sizeof(float), "weight staging",
+                                                          kernels::HostMemory::Content::undefined));
   float* values = reinterpret_cast<float*>(staging.data());
   for (uint64_t first = 0; first < rows; first += slice_rows) {
     const uint64_t count = std::min(slice_rows, rows - first);

@@ -29,7 +29,8 @@ bool MemoryAccount::take(uint64_t bytes) {
   return true;
 }
 
-Result<HostMemory> HostMemory::create(const std::shared_ptr<MemoryAccount>& account, uint64_t bytes, std::string_view label) {
+Result<HostMemory> HostMemory::create(const std::shared_ptr<MemoryAccount>& account, uint64_t bytes, std::string_view label,
+                                      Content content) {
   const auto refuse = [&](const char* why) {
     return make_error(ErrorCode::out_of_memory, "memory of \"" + std::string(label) + "\": " + std::to_string(bytes) + " bytes asked, " +
                                                     std::to_string(account->in_use()) + " of " + std::to_string(account->limit()) +
@@ -48,7 +49,7 @@ Result<HostMemory> HostMemory::create(const std::shared_ptr<MemoryAccount>& acco
 #if defined(__linux__)
   if (alignment == kHugePage) madvise(data, round_up(rounded, alignment), MADV_HUGEPAGE);
 #endif
-  std::memset(data, 0, rounded);
+  if (content == Content::zeros) std::memset(data, 0, rounded);
   HostMemory memory;
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = rounded;
@@ -68,7 +69,7 @@ Result<std::byte*> CpuScratch::acquire(std::string_view slot, uint64_t bytes) {
   HostMemory& memory = found->second;
   if (memory.data() && memory.bytes() >= bytes) return memory.data();
   memory = HostMemory();  // give the old piece back first
-  CHORUS_ASSIGN(memory, HostMemory::create(account_, bytes, slot));
+  CHORUS_ASSIGN(memory, HostMemory::create(account_, bytes, slot, HostMemory::Content::undefined));
   return memory.data();
 }
 

@@ -35,12 +35,15 @@ class MemoryAccount {
   std::atomic<uint64_t> peak_{0};
 };
 
-// Zero-filled host memory, aligned to 64 bytes, rounded up to whole cache lines.
+// Host memory, aligned to 64 bytes, rounded up to whole cache lines.
 class HostMemory {
  public:
+  enum class Content { zeros, undefined };
+
   HostMemory() = default;
   // Errors: out_of_memory, also when the account's limit would be passed.
-  static Result<HostMemory> create(const std::shared_ptr<MemoryAccount>& account, uint64_t bytes, std::string_view label);
+  static Result<HostMemory> create(const std::shared_ptr<MemoryAccount>& account, uint64_t bytes, std::string_view label,
+                                   Content content = Content::zeros);
   HostMemory(HostMemory&& other) noexcept { swap(other); }
   HostMemory& operator=(HostMemory&& other) noexcept {
     HostMemory(std::move(other)).swap(*this);
