@@ -2,6 +2,9 @@
 // taps as vectors.
 #include "kernels/causal_conv/causal_conv_cpu.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/common/cpu_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -42,6 +45,12 @@ const float* input_row(const Rows& x, const float* history, uint64_t channels, u
   return t < 0 ? history + static_cast<uint64_t>(t + kHistory) * channels : x.row(start + static_cast<uint64_t>(t));
 }
 
+// The first sequence that ends behind `row`; the sequences tile the rows.
+size_t sequence_of(const std::vector<compute::SequenceSpan>& spans, uint64_t row) {
+  const auto found = std::ranges::partition_point(spans, [row](const auto& span) { return uint64_t{span.start} + span.length <= row; });
+  return static_cast<size_t>(found - spans.begin());
+}
+
 }  // namespace
 
 Status causal_conv_cpu(CpuContext& context, const compute::CausalConvArgs& args) {
@@ -54,17 +63,17 @@ Status causal_conv_cpu(CpuContext& context, const compute::CausalConvArgs& args)
   for (uint64_t channel = 0; channel < channels; ++channel) {
     for (uint64_t tap = 0; tap < 4; ++tap) weights[tap * channels + channel] = floats(args.weight)[4 * channel + tap];
   }
-  for (const compute::SequenceSpan& span : args.sequences->spans) {
-    for_row_ranges(context.pool, span.length, channels, [&](uint64_t first, uint64_t last, uint32_t) {
-      for (uint64_t row = first; row < last; ++row) {
-        const float* taps[4];
-        for (int64_t tap = 0; tap < 4; ++tap) {
-          taps[tap] = input_row(x, history, channels, span.start, static_cast<int64_t>(row) - kHistory + tap);
-        }
-        CHORUS_SIMD(convolve_row, target)(taps, weights, channels, out.row(span.start + row));
-      }
-    });
-  }
+  const auto& spans = args.sequences->spans;
+  for_row_ranges(context.pool, args.x.rows, channels, [&](uint64_t first, uint64_t last, uint32_t) {
+    size_t owner = sequence_of(spans, first);
+    for (uint64_t row = first; row < last; ++row) {
+      while (row >= uint64_t{spans[owner].start} + spans[owner].length) ++owner;
+      const int64_t t = static_cast<int64_t>(row - spans[owner].start);
+      const float* taps[4];
+      for (int64_t tap = 0; tap < 4; ++tap) taps[tap] = input_row(x, history, channels, spans[owner].start, t - kHistory + tap);
+      CHORUS_SIMD(convolve_row, target)(taps, weights, channels, out.row(row));
+    }
+  });
   if (!args.history_out) return {};
   const compute::SequenceSpan& span = args.sequences->spans.front();
   for (int64_t row = 0; row < kHistory; ++row) {
