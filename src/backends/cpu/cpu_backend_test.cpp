@@ -182,7 +182,7 @@ TEST(CpuBackend, LinearIsBatchInvariantAndThreadInvariant) {
         auto x_buffer = make_buffer(*backend, x), bias_buffer = make_buffer(*backend, bias);
         auto batch = backend->begin_batch();
         ASSERT_TRUE(batch.ok());
-        for (uint32_t rows : {kRows, 1u, 2u, 7u, 12u, 13u, 64u}) {
+        for (uint32_t rows : {kRows, 1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 12u, 13u, 24u, 25u, 64u}) {
           auto out = make_buffer(*backend, std::vector<float>(kRows * kOut));
           for (uint32_t first = 0; first < kRows; first += rows) {
             const uint32_t count = std::min(rows, kRows - first);

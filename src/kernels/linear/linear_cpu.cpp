@@ -9,6 +9,8 @@
 // are widened once for several tiles, or on the fly for a single tile, which reads the weights at memory speed.
 #include "kernels/linear/linear_cpu.h"
 
+#include <limits>
+
 #include "base/half.h"
 #include "kernels/common/cpu_targets.h"
 
@@ -147,29 +149,33 @@ void multiply_rows(uint64_t rows, const float* x, const Stored* weights, uint64_
       return multiply_tile<12>(x, weights, count, add, sums);
     case 8:
       return multiply_tile<8>(x, weights, count, add, sums);
-    case 4:
-      return multiply_tile<4>(x, weights, count, add, sums);
 #else
     case 6:
       return multiply_tile<6>(x, weights, count, add, sums);
     case 3:
       return multiply_tile<3>(x, weights, count, add, sums);
 #endif
+    case 4:
+      return multiply_tile<4>(x, weights, count, add, sums);
     case 2:
       return multiply_tile<2>(x, weights, count, add, sums);
-    default:
+    case 1:
       return multiply_tile<1>(x, weights, count, add, sums);
+    default:  // next_tile_rows() gives no other count; if it ever did, NaN would not pass as an answer
+      for (uint64_t i = 0; i < rows * kWidth; ++i) sums[i] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 
-// How a task's rows are cut into tiles: the rows of the next tile when `left` remain. A count that is a multiple of 24 and not the last
-// 24 rows ends on a tile boundary. Six rows are cut into 3 + 3: a tile of three reads whole lines of a panel, front to back, which matters
-// while the weights come from memory.
-uint64_t next_tile_rows(uint64_t left) {
+// How a task's rows are cut into tiles: the rows of the next tile when `left` remain. Every 24th row begins a tile, but for f32 in the last
+// 24 rows of a task. Up to six rows of f32 are cut into threes, whose tile reads whole lines of a panel, front to back, which matters while
+// the weights come from memory; a line of 16-bit weights is short enough for a tile that reads its halves in turn.
+uint64_t next_tile_rows(uint64_t left, DType dtype) {
 #if HWY_TARGET <= HWY_AVX3
+  static_cast<void>(dtype);
   return left >= 12 ? 12 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 #else
-  return left > 6 ? 6 : left >= 3 ? 3 : left;
+  if (dtype == DType::f32) return left > 6 ? 6 : left >= 3 ? 3 : left;
+  return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 #endif
 }
 
@@ -187,7 +193,7 @@ void pack_tile(const float* x, uint64_t stride, uint64_t rows, uint64_t cols, fl
 template <typename Stored>
 void multiply_block(const LinearTask& task, const Stored* weights, uint64_t begin, uint64_t count, float* sums) {
   for (uint64_t done = 0; done < task.row_count;) {
-    const uint64_t rows = next_tile_rows(task.row_count - done);
+    const uint64_t rows = next_tile_rows(task.row_count - done, task.dtype);
     const float* tile = task.packed + (task.first_row + done) * task.cols + begin * rows;
     multiply_rows(rows, tile, weights, count, begin > 0, sums + done * kWidth);
     done += rows;
@@ -197,7 +203,7 @@ void multiply_block(const LinearTask& task, const Stored* weights, uint64_t begi
 template <typename Stored>
 void multiply_panel(const LinearTask& task) {
   const Stored* panel = reinterpret_cast<const Stored*>(task.panel);
-  const bool one_tile = task.row_count == next_tile_rows(task.row_count);
+  const bool one_tile = task.row_count == next_tile_rows(task.row_count, task.dtype);
   for (uint64_t begin = 0; begin < task.cols; begin += kBlock) {
     const uint64_t count = begin + kBlock < task.cols ? kBlock : task.cols - begin;
     const Stored* block = panel + begin * kWidth;
@@ -260,13 +266,13 @@ struct Chunk {
   uint64_t part_rows;  // rows of one task, a multiple of kTaskRowsStep
 };
 
-void pack_chunk(CpuContext& context, int64_t target, const Rows& x, uint64_t cols, const Chunk& chunk, float* packed) {
+void pack_chunk(CpuContext& context, int64_t target, DType dtype, const Rows& x, uint64_t cols, const Chunk& chunk, float* packed) {
   context.pool.run((chunk.row_count + kTaskRowsStep - 1) / kTaskRowsStep, [&](uint64_t task, uint32_t) {
     const uint64_t first = task * kTaskRowsStep;
     const uint64_t end = std::min(chunk.row_count, first + kTaskRowsStep);
     const uint64_t part_end = std::min(chunk.row_count, (first / chunk.part_rows + 1) * chunk.part_rows);
     for (uint64_t row = first; row < end;) {
-      const uint64_t rows = CHORUS_SIMD(next_tile_rows, target)(part_end - row);
+      const uint64_t rows = CHORUS_SIMD(next_tile_rows, target)(part_end - row, dtype);
       CHORUS_SIMD(pack_tile, target)(x.row(chunk.first_row + row), x.stride, rows, cols, packed + row * cols);
       row += rows;
     }
@@ -290,7 +296,7 @@ Status linear_cpu(CpuContext& context, const compute::LinearArgs& args) {
   CHORUS_ASSIGN(float* work, context.scratch.acquire_floats("linear sums", worker_floats * context.pool.threads()));
   for (uint64_t first_row = 0; first_row < args.x.rows; first_row += kChunkRows) {
     const Chunk chunk{first_row, std::min<uint64_t>(kChunkRows, args.x.rows - first_row), part_rows};
-    pack_chunk(context, target, x, cols, chunk, packed);
+    pack_chunk(context, target, weight.dtype(), x, cols, chunk, packed);
     const uint64_t parts = (chunk.row_count + part_rows - 1) / part_rows;
     context.pool.run(panels * parts, [&](uint64_t index, uint32_t worker) {
       const uint64_t panel = index / parts, part_first = index % parts * part_rows;
