@@ -31,6 +31,7 @@ Result<std::unique_ptr<compute::Backend>> make_webgpu(const BackendRequest& requ
 std::unique_ptr<compute::Backend> make_cpu(const BackendRequest& request) {
   backends::CpuOptions options;
   options.threads = request.cpu_threads;
+  options.profile = request.profile_kernels;
   return backends::create_cpu_backend(options);
 }
 
