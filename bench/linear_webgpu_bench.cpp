@@ -100,7 +100,7 @@ class Bench {
       }
     }
     std::sort(times.begin(), times.end());
-    const kernels::LinearCut cut = kernels::cut_linear(rows, shape.cols, shape.depth / 4, capabilities_, variant);
+    const kernels::LinearCut cut = kernels::cut_linear({rows, shape.cols, shape.depth / 4, weights[0]->dtype()}, capabilities_, variant);
     const double operations = 2.0 * rows * shape.cols * shape.depth;
     std::printf("%-18s M %5u N %5u K %5u  %-10s k in %2u%s  %8.4f ms  %6.2f TFLOP/s\n", shape.what, rows, shape.cols, shape.depth,
                 std::string(cut.variant).c_str(), cut.splits, variant.empty() ? " *" : "  ", times[1], operations / times[1] * 1e-9);

@@ -1,8 +1,8 @@
 // out[m, n] (=|+=) sum_k x[m, k] * weight[n, k] + bias[n], one workgroup per tile of $TILE_M x $TILE_N results.
 //
 // Both operands are stored with k innermost, so tiles keep that order in workgroup memory: a vec4 is four k of one row, and nothing is
-// transposed. The invocations form warps of 8 x 4; each holds $GROUPS * $GROUP_ROWS rows (8 apart) x $COL_QUADS * 4 columns (4 adjacent, groups
-// 16 apart) of the tile. Rows are taken in groups, which costs reads of workgroup memory and saves registers.
+// transposed. The invocations form warps of 8 x 4; each holds $ROWS rows (8 apart) x $COL_QUADS * 4 columns (4 adjacent, groups 16
+// apart) of the tile.
 // A row's vec4s are permuted by an exclusive or with bits of the row, so that the rows that a warp reads together lie in different banks.
 // The next slice of k is loaded into registers while the present one is multiplied.
 //
@@ -10,26 +10,29 @@
 // range of k go to one plane of `result` (then a scratch buffer), and linear_reduce adds the planes in order.
 //@include common/weight_$DTYPE.wgsl
 //@include linear/params.wgsl
-//@include linear/access.$ACCESS.wgsl
+//@include linear/x.$ACCESS.wgsl
+//@include linear/result.$ACCESS.wgsl
+
+@group(0) @binding(2) var<storage, read> weight: array<WeightQuad>;
 
 const tile_m: u32 = $TILE_M;
 const tile_n: u32 = $TILE_N;
 const quads: u32 = $QUADS;  // vec4s of k per step
 const threads: u32 = $THREADS;
 const warps_n: u32 = $WARPS_N;
-const warp_m: u32 = 8 * $GROUPS * $GROUP_ROWS;
+const warp_m: u32 = 8 * $ROWS;
 const warp_n: u32 = 16 * $COL_QUADS;
 const load_step: u32 = threads / quads;  // rows between two loads of one invocation
 
 var<workgroup> tile_x: array<vec4<f32>, tile_m * quads>;
 var<workgroup> tile_w: array<vec4<f32>, tile_n * quads>;
 
-fn slot_x(row: u32, quad: u32) -> u32 {
-  return row * quads + (quad ^ ((row >> $SHIFT_X) & (quads - 1u)));
+fn permutation_x(row: u32) -> u32 {
+  return row & (quads - 1u);
 }
 
-fn slot_w(row: u32, quad: u32) -> u32 {
-  return row * quads + (quad ^ ((row >> 2u) & 3u));
+fn permutation_w(row: u32) -> u32 {
+  return (row >> 2u) & 3u;
 }
 
 @compute @workgroup_size($THREADS)
@@ -54,12 +57,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   let load_quad = thread % quads;
 //@for P $X_LOADS
   let x_base_${P} = row_of_x(min(first_m + load_row + ${P}u * load_step, params.rows - 1u));
-  let x_slot_${P} = slot_x(load_row + ${P}u * load_step, load_quad);
+  let x_slot_${P} = (load_row + ${P}u * load_step) * quads + (load_quad ^ permutation_x(load_row + ${P}u * load_step));
   var next_x_${P} = vec4<f32>();
 //@endfor
 //@for P $W_LOADS
   let w_base_${P} = min(first_n + load_row + ${P}u * load_step, params.cols - 1u) * params.weight_quads;
-  let w_slot_${P} = slot_w(load_row + ${P}u * load_step, load_quad);
+  let w_slot_${P} = (load_row + ${P}u * load_step) * quads + (load_quad ^ permutation_w(load_row + ${P}u * load_step));
   var next_w_${P} = WeightQuad();
 //@endfor
 
@@ -67,11 +70,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   let warp = thread >> 5u;
   let row_in_tile = (warp / warps_n) * warp_m + ((lane >> 1u) & 7u);
   let col_in_tile = (warp % warps_n) * warp_n + (((lane >> 4u) << 1u) | (lane & 1u)) * 4u;
-//@for G $GROUPS
-//@for I $GROUP_ROWS
+  let base_x = row_in_tile * quads;
+  let base_w = col_in_tile * quads;
+  let permute_x = permutation_x(row_in_tile);
+  let permute_w = permutation_w(col_in_tile);
+//@for I $ROWS
 //@for H $COL_QUADS
-  var sum_${G}_${I}_${H} = vec4<f32>();
-//@endfor
+  var sum_${I}_${H} = vec4<f32>();
 //@endfor
 //@endfor
 
@@ -110,42 +115,32 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
       next_w_${P} = WeightQuad();
 //@endfor
     }
-    for (var q = 0u; q < quads; q += $UNROLLED) {
-//@for Q $UNROLLED
-      {
-      let from_x = slot_x(row_in_tile, q + ${Q}u);
-      let from_w = slot_w(col_in_tile, q + ${Q}u);
-//@for G $GROUPS
-      {
-//@for I $GROUP_ROWS
-      let a_${I} = tile_x[from_x + (${G}u * $GROUP_ROWS + ${I}u) * 8u * quads];
+    for (var q = 0u; q < quads; q++) {
+      let from_x = base_x + (q ^ permute_x);
+      let from_w = base_w + (q ^ permute_w);
+//@for I $ROWS
+      let a_${I} = tile_x[from_x + ${I}u * 8u * quads];
 //@endfor
 //@for H $COL_QUADS
 //@for J 4
       let b_${H}_${J} = tile_w[from_w + (${H}u * 16u + ${J}u) * quads];
-//@for I $GROUP_ROWS
-      sum_${G}_${I}_${H}[${J}] = multiply_add(a_${I}, b_${H}_${J}, sum_${G}_${I}_${H}[${J}]);
+//@for I $ROWS
+      sum_${I}_${H}[${J}] = fma(a_${I}.w, b_${H}_${J}.w, fma(a_${I}.z, b_${H}_${J}.z, fma(a_${I}.y, b_${H}_${J}.y, fma(a_${I}.x, b_${H}_${J}.x, sum_${I}_${H}[${J}]))));
 //@endfor
 //@endfor
-//@endfor
-      }
-//@endfor
-      }
 //@endfor
     }
     workgroupBarrier();
   }
 
-//@for G $GROUPS
-//@for I $GROUP_ROWS
+//@for I $ROWS
   {
-    let m = first_m + row_in_tile + (${G}u * $GROUP_ROWS + ${I}u) * 8u;
+    let m = first_m + row_in_tile + ${I}u * 8u;
     if (m < params.rows) {
 //@for H $COL_QUADS
-      store(m, first_n + col_in_tile + ${H}u * 16u, split, sum_${G}_${I}_${H});
+      store(m, first_n + col_in_tile + ${H}u * 16u, split, sum_${I}_${H});
 //@endfor
     }
   }
-//@endfor
 //@endfor
 }

@@ -27,6 +27,14 @@ gpu::Capabilities big_adapter() {
   return capabilities;
 }
 
+gpu::Capabilities matrix_adapter() {
+  gpu::Capabilities capabilities = big_adapter();
+  capabilities.f16 = capabilities.subgroups = capabilities.subgroup_matrix = true;
+  capabilities.subgroup_size_min = capabilities.subgroup_size_max = 32;
+  capabilities.subgroup_matrix_shapes = {{"f16", "f16", 16, 16, 16}, {"f16", "f32", 16, 16, 16}};
+  return capabilities;
+}
+
 gpu::Capabilities base_adapter() {
   gpu::Capabilities capabilities = big_adapter();
   capabilities.name = "some adapter";
@@ -67,10 +75,10 @@ TEST(LinearPlan, NoRowsNeedNoDispatch) {
 }
 
 TEST(LinearPlan, ABaseAdapterHasTheTilesOf16KiB) {
-  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile128"}));
+  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64"}));
   EXPECT_EQ(linear_variants(big_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile64x128", "tile128"}));
   Product product(100, 100, 100);
-  auto plan = plan_linear(product.args, base_adapter(), "tile64x128");
+  auto plan = plan_linear(product.args, base_adapter(), "tile128");
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ErrorCode::not_found);
 }
@@ -138,9 +146,10 @@ TEST(LinearPlan, AProductOfFewTilesIsSplitAlongK) {
 TEST(LinearPlan, SplitsCoverKOnceAndNoneIsEmpty) {
   for (const uint32_t rows : {9u, 33u, 60u, 300u, 2048u}) {
     for (const uint32_t depth : {1u, 4u, 100u, 1024u, 2053u, 9216u}) {
-      for (const std::string_view forced : {"", "split", "tile32", "tile128"}) {
+      for (const std::string_view forced : {"", "split", "tile32", "tile128", "matrix64", "matrix128"}) {
+        const gpu::Capabilities adapter = forced.starts_with("matrix") ? matrix_adapter() : big_adapter();
         const uint32_t quads = (depth + 3) / 4;
-        const LinearCut cut = cut_linear(rows, 1024, quads, big_adapter(), forced);
+        const LinearCut cut = cut_linear({rows, 1024, quads, DType::f32}, adapter, forced);
         ASSERT_FALSE(cut.variant.empty());
         EXPECT_GE(uint64_t{cut.splits} * cut.split_quads, quads) << rows << " " << depth << " " << forced;
         EXPECT_LT((cut.splits - 1) * cut.split_quads, quads) << rows << " " << depth << " " << forced;
@@ -150,8 +159,8 @@ TEST(LinearPlan, SplitsCoverKOnceAndNoneIsEmpty) {
 }
 
 TEST(LinearPlan, TheSplitVariantSplitsWhereItCan) {
-  EXPECT_EQ(cut_linear(70, 132, 50, big_adapter(), "split").splits, 3u);
-  EXPECT_EQ(cut_linear(70, 132, 4, big_adapter(), "split").splits, 1u);
+  EXPECT_EQ(cut_linear({70, 132, 50, DType::f32}, big_adapter(), "split").splits, 3u);
+  EXPECT_EQ(cut_linear({70, 132, 4, DType::f32}, big_adapter(), "split").splits, 1u);
 }
 
 TEST(LinearPlan, ShardsWriteTheirColumns) {
@@ -213,6 +222,59 @@ TEST(LinearPlan, GridsFold) {
     EXPECT_LE(step.grid.x, 7u) << "tiles " << step.params.tiles_m * step.params.tiles_n;
     EXPECT_GE(workgroups(step.grid), uint64_t{step.params.tiles_m} * step.params.tiles_n * step.params.splits);
   }
+}
+
+TEST(LinearPlan, MatricesNeedTheirShapeAndSubgroupsOf32) {
+  EXPECT_EQ(linear_variants(matrix_adapter()),
+            (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile64x128", "tile128", "matrix64", "matrix128"}));
+  gpu::Capabilities capabilities = matrix_adapter();
+  capabilities.subgroup_size_max = 64;
+  EXPECT_EQ(linear_variants(capabilities).back(), "tile128");
+  capabilities = matrix_adapter();
+  capabilities.subgroup_matrix_shapes.pop_back();
+  EXPECT_EQ(linear_variants(capabilities).back(), "tile128");
+}
+
+TEST(LinearPlan, MatricesTakeTermsOfXAndOfWeightsThatAreNotF16) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    Product product(300, 200, 72, UINT32_MAX, dtype);
+    auto plan = plan_linear(product.args, matrix_adapter(), "matrix128");
+    ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+    ASSERT_EQ(plan->steps.size(), 1u);
+    ASSERT_TRUE(plan->steps[0].matrix.has_value());
+    const LinearMatrix& matrix = *plan->steps[0].matrix;
+    EXPECT_EQ(matrix.x.shader->variant, "x_quad");
+    EXPECT_EQ(matrix.params.octs, 9u);
+    EXPECT_EQ(matrix.x.plane_bytes, 300u * 9 * 16 * 2);
+    if (dtype == DType::f16) {
+      EXPECT_EQ(matrix.weight.shader, nullptr);
+      EXPECT_EQ(matrix.params.flags & kLinearFlagWeightScales, 0u);
+    } else {
+      ASSERT_NE(matrix.weight.shader, nullptr);
+      EXPECT_EQ(matrix.params.flags & kLinearFlagWeightScales, kLinearFlagWeightScales);
+      EXPECT_EQ(matrix.weight.plane_bytes, 200u * 9 * 16 * (dtype == DType::f32 ? 2 : 1));
+    }
+    EXPECT_EQ(plan->steps[0].shader->variant, dtype == DType::f32 ? "t128_2_quad" : "t128_1_quad");
+  }
+}
+
+TEST(LinearPlan, AnF16WeightOfHalfAnOctIsWrittenAgain) {
+  Product product(300, 200, 76, UINT32_MAX, DType::f16);
+  auto plan = plan_linear(product.args, matrix_adapter(), "matrix64");
+  ASSERT_TRUE(plan.ok());
+  ASSERT_TRUE(plan->steps[0].matrix.has_value());
+  EXPECT_EQ(plan->steps[0].matrix->params.octs, 10u);
+  ASSERT_NE(plan->steps[0].matrix->weight.shader, nullptr);
+  EXPECT_EQ(plan->steps[0].matrix->weight.shader->variant, "weight_f16");
+}
+
+TEST(LinearPlan, TermsThatDoNotFitScratchFallBackToAPlainTile) {
+  gpu::Capabilities capabilities = matrix_adapter();
+  capabilities.storage_binding_bytes_max = 8192;
+  Product product(40, 20, 100, 20);
+  auto plan = plan_linear(product.args, capabilities, "matrix128");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  EXPECT_EQ(plan->variant, "tile64");
 }
 
 TEST(LinearPlan, AnOutputInTheBufferOfItsInputIsRefused) {

@@ -1,8 +1,8 @@
 // result[m, n] (=|+=) sum over splits of partial[split, m, n] + bias[n], added in the order of the splits. An invocation makes 4 columns.
 // `x` holds the partial sums: planes of rows x x_stride, split_stride elements apart.
-alias WeightQuad = vec4<f32>;
 //@include linear/params.wgsl
-//@include linear/access.$ACCESS.wgsl
+//@include linear/x.$ACCESS.wgsl
+//@include linear/result.$ACCESS.wgsl
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,

@@ -2,7 +2,10 @@
 // A workgroup makes 4 columns of all rows; its invocations share k, and add their parts in workgroup memory in a fixed order.
 //@include common/weight_$DTYPE.wgsl
 //@include linear/params.wgsl
-//@include linear/access.$ACCESS.wgsl
+//@include linear/x.$ACCESS.wgsl
+//@include linear/result.$ACCESS.wgsl
+
+@group(0) @binding(2) var<storage, read> weight: array<WeightQuad>;
 
 const threads: u32 = 64;
 
@@ -30,7 +33,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
 //@for I 8
     let a_${I} = load_x(x_base_${I}, quad);
 //@for J 4
-    sum_${I}[${J}] = multiply_add(a_${I}, b_${J}, sum_${I}[${J}]);
+    sum_${I}[${J}] = fma(a_${I}.w, b_${J}.w, fma(a_${I}.z, b_${J}.z, fma(a_${I}.y, b_${J}.y, fma(a_${I}.x, b_${J}.x, sum_${I}[${J}]))));
 //@endfor
 //@endfor
   }

@@ -17,7 +17,7 @@ constexpr uint32_t kReduceWorkgroup = 64;
 constexpr uint32_t kColumnsPerReduce = 4;
 constexpr uint32_t kSplitsMax = 32;
 constexpr uint32_t kBandRows = 16;  // tile rows whose x is meant to stay in cache while the weights pass by
-constexpr uint64_t kScratchBytesMax = uint64_t{256} << 20;
+constexpr uint64_t kScratchBytesMax = uint64_t{512} << 20;
 
 // The tiles of linear.variants. `rate`: operations per second of one compute unit that is busy with several of this tile, relative to
 // the best. `alone`: how much longer a single one takes than its share. Both measured on an H200 (docs/kernels-linear.md).
@@ -29,17 +29,33 @@ struct Tile {
   uint32_t workgroup_bytes;
   double rate;
   double alone;
+  uint32_t weight_terms;  // f16 terms per weight (subgroup matrices); 0: plain arithmetic
 };
-constexpr std::array<Tile, 4> kTiles = {{
-    {"tile32", 32, 64, 8, 128, 12288, 0.79, 1.25},
-    {"tile64", 64, 64, 8, 256, 16384, 0.85, 1.40},
-    {"tile64x128", 64, 128, 8, 256, 24576, 0.96, 1.20},
-    {"tile128", 128, 128, 4, 256, 16384, 1.00, 1.00},
+constexpr std::array<Tile, 8> kTiles = {{
+    {"tile32", 32, 64, 8, 128, 12288, 0.79, 1.25, 0},
+    {"tile64", 64, 64, 8, 256, 16384, 0.85, 1.40, 0},
+    {"tile64x128", 64, 128, 8, 256, 24576, 0.96, 1.20, 0},
+    {"tile128", 128, 128, 8, 256, 32768, 1.00, 1.00, 0},
+    {"matrix64", 64, 128, 8, 128, 20480, 2.85, 1.05, 1},
+    {"matrix64", 64, 64, 8, 128, 20480, 1.70, 1.20, 2},
+    {"matrix128", 128, 128, 8, 256, 30720, 3.20, 1.00, 1},
+    {"matrix128", 128, 128, 8, 128, 40960, 2.25, 1.00, 2},
 }};
 constexpr std::string_view kSmallTile = "tile64";
 constexpr uint32_t kSoftwareTileMax = 64 * 64;
 
+// What linear_matrix.wgsl is written for: f16 matrices of 16 x 16 x 16 with f32 sums, subgroups of exactly 32.
+bool has_matrices(const gpu::Capabilities& capabilities) {
+  if (!capabilities.subgroup_matrix || !capabilities.f16 || capabilities.subgroup_size_min != 32 || capabilities.subgroup_size_max != 32) {
+    return false;
+  }
+  return std::any_of(capabilities.subgroup_matrix_shapes.begin(), capabilities.subgroup_matrix_shapes.end(), [](const auto& shape) {
+    return shape.component == "f16" && shape.result == "f32" && shape.m == 16 && shape.n == 16 && shape.k == 16;
+  });
+}
+
 bool runs(const Tile& tile, const gpu::Capabilities& capabilities) {
+  if (tile.weight_terms > 0 && !has_matrices(capabilities)) return false;
   return tile.invocations <= capabilities.workgroup_invocations_max && tile.workgroup_bytes <= capabilities.workgroup_storage_bytes_max;
 }
 
@@ -65,20 +81,33 @@ uint32_t compute_units(const gpu::Capabilities& capabilities) {
 
 uint32_t divide_up(uint32_t value, uint32_t by) { return value / by + (value % by != 0 ? 1 : 0); }
 
+uint32_t terms_of(DType dtype) { return dtype == DType::f32 ? 2 : 1; }
+
+uint32_t octs_of(uint32_t quads) { return divide_up(quads, 2); }
+
+// A 16-bit weight of whole octs is read by linear_matrix as it is, when it is f16.
+bool needs_terms(const LinearShape& shape) { return shape.dtype != DType::f16 || shape.weight_quads % 2 != 0; }
+
+constexpr double kMultiplyAddsPerByte = 4;
+constexpr double kDispatchTime = 500e3;  // about 3 us of a unit
+
+double traffic_time(double bytes, uint32_t units) { return bytes * kMultiplyAddsPerByte / units + kDispatchTime; }
+
 // Time of a cut in units of one multiply-add of one compute unit. Workgroups of a tile run in waves of one per unit (measured: two tiles
-// that share a unit take about as long as one after the other); filling a tile's pipeline costs a part of a step. Adding up the planes
-// costs their traffic, with the H200's ratio of about 4 multiply-adds to a byte, and the start of one more dispatch.
-double modelled_time(const Tile& tile, uint32_t rows, uint32_t cols, const LinearCut& cut, uint32_t units) {
-  constexpr double kMultiplyAddsPerByte = 4;
-  constexpr double kDispatchTime = 500e3;  // about 3 us of a unit
-  constexpr double kFillDepth = 16;        // in k
-  const uint64_t tiles = uint64_t{divide_up(rows, tile.rows)} * divide_up(cols, tile.cols) * cut.splits;
+// that share a unit take about as long as one after the other); filling a tile's pipeline costs a part of a step. Writing terms and adding
+// up the planes costs their traffic, with the H200's ratio of about 4 multiply-adds to a byte, and the start of more dispatches.
+double modelled_time(const Tile& tile, const LinearShape& shape, const LinearCut& cut, uint32_t units) {
+  constexpr double kFillDepth = 16;  // in k
+  const uint64_t tiles = uint64_t{divide_up(shape.rows, tile.rows)} * divide_up(shape.cols, tile.cols) * cut.splits;
   const uint64_t waves = (tiles + units - 1) / units;
   const double tile_time = 1.0 * tile.rows * tile.cols * (cut.split_quads * 4.0 + kFillDepth) / tile.rate;
   double time = static_cast<double>(waves) * tile_time * (waves == 1 ? tile.alone : 1);
-  if (cut.splits > 1) {
-    const double bytes = 4.0 * rows * cols * (2.0 * cut.splits + 1);
-    time += bytes * kMultiplyAddsPerByte / units + kDispatchTime;
+  if (cut.splits > 1) time += traffic_time(4.0 * shape.rows * shape.cols * (2.0 * cut.splits + 1), units);
+  if (tile.weight_terms > 0) {
+    // Writing terms reads each row twice, the second time from cache, and waits more than a plain copy does.
+    time += 1.5 * traffic_time(8.0 * 4 * shape.rows * shape.weight_quads, units);
+    const double bytes_per_weight = dtype_bytes(shape.dtype) + 2.0 * tile.weight_terms;
+    if (needs_terms(shape)) time += 1.5 * traffic_time(bytes_per_weight * 4 * shape.cols * shape.weight_quads, units);
   }
   return time;
 }
@@ -86,14 +115,18 @@ double modelled_time(const Tile& tile, uint32_t rows, uint32_t cols, const Linea
 LinearCut split_evenly(const Tile& tile, uint32_t weight_quads, uint32_t splits) {
   const uint32_t steps = std::max(divide_up(weight_quads, tile.quads), 1u);
   const uint32_t steps_per_split = divide_up(steps, std::min(splits, steps));
-  return {tile.name, divide_up(steps, steps_per_split), steps_per_split * tile.quads};
+  return {tile.name, tile.rows, tile.cols, divide_up(steps, steps_per_split), steps_per_split * tile.quads, tile.weight_terms};
 }
 
 uint64_t plane_elements(uint32_t rows, uint32_t cols) { return uint64_t{rows} * divide_up(cols, 4) * 4; }
 
-bool scratch_fits(uint32_t rows, uint32_t cols, uint32_t splits, const gpu::Capabilities& capabilities) {
-  const uint64_t bytes = plane_elements(rows, cols) * splits * 4;
-  return bytes <= std::min(kScratchBytesMax, capabilities.storage_binding_bytes_max);
+uint64_t term_bytes(uint32_t rows, uint32_t quads, uint32_t terms) { return uint64_t{rows} * octs_of(quads) * 16 * terms; }
+
+bool scratch_fits(const LinearShape& shape, const LinearCut& cut, const gpu::Capabilities& capabilities) {
+  const uint64_t most = std::min(kScratchBytesMax, capabilities.storage_binding_bytes_max);
+  if (cut.splits > 1 && plane_elements(shape.rows, shape.cols) * cut.splits * 4 > most) return false;
+  if (cut.weight_terms == 0) return true;
+  return term_bytes(shape.rows, shape.weight_quads, 2) <= most && term_bytes(shape.cols, shape.weight_quads, cut.weight_terms) <= most;
 }
 
 }  // namespace
@@ -101,13 +134,15 @@ bool scratch_fits(uint32_t rows, uint32_t cols, uint32_t splits, const gpu::Capa
 std::vector<std::string> linear_variants(const gpu::Capabilities& capabilities) {
   std::vector<std::string> names = {std::string(kRowVariant), std::string(kSplitVariant)};
   for (const Tile& tile : kTiles) {
-    if (runs(tile, capabilities)) names.emplace_back(tile.name);
+    if (runs(tile, capabilities) && names.back() != tile.name) names.emplace_back(tile.name);
   }
   return names;
 }
 
-LinearCut cut_linear(uint32_t rows, uint32_t cols, uint32_t weight_quads, const gpu::Capabilities& capabilities, std::string_view forced) {
-  if (forced.empty() ? rows <= kRowVariantRowsMax : forced == kRowVariant) return {kRowVariant, 1, weight_quads};
+LinearCut cut_linear(const LinearShape& shape, const gpu::Capabilities& capabilities, std::string_view forced) {
+  if (forced.empty() ? shape.rows <= kRowVariantRowsMax : forced == kRowVariant) {
+    return {kRowVariant, shape.rows, kColumnsPerReduce, 1, shape.weight_quads, 0};
+  }
   const bool always_split = forced == kSplitVariant;
   const std::string_view wanted = always_split ? kSmallTile : forced;
   const uint32_t units = compute_units(capabilities);
@@ -115,16 +150,19 @@ LinearCut cut_linear(uint32_t rows, uint32_t cols, uint32_t weight_quads, const 
   double best_time = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     if (!runs(tile, capabilities) || !(wanted.empty() ? worth_compiling(tile, capabilities) : wanted == tile.name)) continue;
+    if (tile.weight_terms > 0 && tile.weight_terms != terms_of(shape.dtype)) continue;
     for (uint32_t splits = 1; splits <= kSplitsMax; ++splits) {
-      const LinearCut cut = split_evenly(tile, weight_quads, splits);
-      if (cut.splits != splits || (splits > 1 && !scratch_fits(rows, cols, splits, capabilities))) continue;
-      const double time = always_split ? -1.0 * std::min(splits, kSplitVariantSplits) : modelled_time(tile, rows, cols, cut, units);
+      const LinearCut cut = split_evenly(tile, shape.weight_quads, splits);
+      if (cut.splits != splits || !scratch_fits(shape, cut, capabilities)) continue;
+      const double time = always_split ? -1.0 * std::min(splits, kSplitVariantSplits) : modelled_time(tile, shape, cut, units);
       if (time < best_time) {
         best_time = time;
         best = cut;
       }
     }
   }
+  // A forced matrix variant whose terms do not fit scratch.
+  if (best.variant.empty() && !forced.empty()) return cut_linear(shape, capabilities, kSmallTile);
   return best;
 }
 
@@ -136,13 +174,6 @@ struct Product {
   const gpu::Capabilities& capabilities;
   std::string_view forced;
 };
-
-const Tile* tile_named(std::string_view name) {
-  for (const Tile& tile : kTiles) {
-    if (tile.name == name) return &tile;
-  }
-  return nullptr;
-}
 
 // The columns of `out` that a shard makes.
 compute::View columns_of(const compute::MutableView& out, const WebgpuWeight::Shard& shard) {
@@ -190,12 +221,57 @@ Status add_reduction(LinearStep& step, std::string_view access, const gpu::Capab
   return {};
 }
 
+// Rows of one operand as f16 terms: one workgroup each.
+Result<LinearTerms> plan_terms(std::string_view build, uint32_t rows, uint32_t quads, uint32_t terms,
+                               const gpu::Capabilities& capabilities) {
+  LinearTerms plan;
+  CHORUS_ASSIGN(plan.shader, require_shader("linear_terms", build));
+  plan.params.rows = rows;
+  plan.params.quads = quads;
+  plan.params.octs = octs_of(quads);
+  plan.params.plane = rows * plan.params.octs;
+  plan.plane_bytes = term_bytes(rows, quads, terms);
+  plan.grid = gpu::fold_grid(rows, capabilities.workgroups_per_dimension_max);
+  return plan;
+}
+
+Result<LinearMatrix> plan_matrix(const Product& product, const LinearStep& step, const LinearCut& cut, const std::string& access) {
+  const LinearParams& plain = step.params;
+  LinearMatrix matrix;
+  CHORUS_ASSIGN(matrix.x, plan_terms("x_" + access, plain.rows, plain.weight_quads, 2, product.capabilities));
+  matrix.x.params.depth = plain.depth;
+  matrix.x.params.x_offset = plain.x_offset;
+  matrix.x.params.x_stride = plain.x_stride;
+  const DType dtype = product.weight.dtype();
+  if (needs_terms({plain.rows, plain.cols, plain.weight_quads, dtype})) {
+    CHORUS_ASSIGN(matrix.weight, plan_terms("weight_" + std::string(dtype_name(dtype)), plain.cols, plain.weight_quads, cut.weight_terms,
+                                            product.capabilities));
+  }
+  LinearMatrixParams& params = matrix.params;
+  params.rows = plain.rows;
+  params.cols = plain.cols;
+  params.octs = octs_of(plain.weight_quads);
+  params.x_plane = matrix.x.params.plane;
+  params.w_plane = matrix.weight.params.plane;
+  params.result_offset = plain.result_offset;
+  params.result_stride = plain.result_stride;
+  params.bias_offset = plain.bias_offset;
+  params.flags = plain.flags | (matrix.weight.shader ? kLinearFlagWeightScales : 0);
+  params.tiles_m = plain.tiles_m;
+  params.tiles_n = plain.tiles_n;
+  params.splits = plain.splits;
+  params.split_octs = plain.split_quads / 2;
+  params.split_stride = plain.split_stride;
+  params.band = plain.band;
+  return matrix;
+}
+
 Result<LinearStep> plan_step(const Product& product, size_t shard_index, RowSlice slice, std::string& variant) {
   const WebgpuWeight::Shard& shard = product.weight.shards()[shard_index];
   const gpu::Capabilities& capabilities = product.capabilities;
   const compute::View out = columns_of(product.args.out, shard);
-  const bool quads = quad_aligned(product.args.x) && quad_aligned(out);
-  const std::string access = quads ? "quad" : "element";
+  const std::string access = quad_aligned(product.args.x) && quad_aligned(out) ? "quad" : "element";
+  const std::string dtype(dtype_name(product.weight.dtype()));
 
   LinearStep step;
   step.slice = slice;
@@ -209,28 +285,27 @@ Result<LinearStep> plan_step(const Product& product, size_t shard_index, RowSlic
   step.x = std::move(x_window.binding);
   step.out = std::move(out_window.binding);
 
-  const LinearCut cut = cut_linear(params.rows, params.cols, params.weight_quads, capabilities, product.forced);
+  const LinearCut cut = cut_linear({params.rows, params.cols, params.weight_quads, product.weight.dtype()}, capabilities, product.forced);
   CHORUS_CHECK(!cut.variant.empty());
   variant = cut.variant;
   params.splits = cut.splits;
   params.split_quads = cut.split_quads;
   params.band = kBandRows;
-  const std::string build = std::string(dtype_name(product.weight.dtype())) + "_" + access;
-  uint64_t workgroups = 0;
-  if (const Tile* tile = tile_named(cut.variant)) {
-    CHORUS_ASSIGN(step.shader, require_shader("linear", variant + "_" + build));
-    params.tiles_m = divide_up(params.rows, tile->rows);
-    params.tiles_n = divide_up(params.cols, tile->cols);
-    workgroups = uint64_t{params.tiles_m} * params.tiles_n * params.splits;
-  } else {
-    CHORUS_ASSIGN(step.shader, require_shader("linear_row", build));
-    params.tiles_m = 1;
-    params.tiles_n = divide_up(params.cols, 4);
-    workgroups = params.tiles_n;
-  }
+  params.tiles_m = divide_up(params.rows, cut.tile_rows);
+  params.tiles_n = divide_up(params.cols, cut.tile_cols);
+  const uint64_t workgroups = uint64_t{params.tiles_m} * params.tiles_n * params.splits;
   CHORUS_CHECK(workgroups <= std::numeric_limits<uint32_t>::max());
   step.grid = gpu::fold_grid(workgroups, capabilities.workgroups_per_dimension_max);
   if (params.splits > 1) CHORUS_TRY(add_reduction(step, access, capabilities));
+  if (cut.weight_terms > 0) {
+    const std::string tile = "t" + std::to_string(cut.tile_rows) + "_" + std::to_string(cut.weight_terms);
+    CHORUS_ASSIGN(step.shader, require_shader("linear_matrix", tile + "_" + access));
+    CHORUS_ASSIGN(step.matrix, plan_matrix(product, step, cut, access));
+  } else if (cut.variant == kRowVariant) {
+    CHORUS_ASSIGN(step.shader, require_shader("linear_row", dtype + "_" + access));
+  } else {
+    CHORUS_ASSIGN(step.shader, require_shader("linear", variant + "_" + dtype + "_" + access));
+  }
   return step;
 }
 
@@ -263,15 +338,45 @@ Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capab
 
 namespace {
 
+// Fills scratch with the terms of one operand. `terms` and `scales` come out as bindings to read.
+Status record_terms(WebgpuContext& context, const LinearTerms& plan, const gpu::Binding& source, const std::string& slot,
+                    gpu::Binding& terms, gpu::Binding& scales) {
+  CHORUS_ASSIGN(terms.storage, context.scratch.acquire("linear terms of " + slot, plan.plane_bytes));
+  CHORUS_ASSIGN(scales.storage, context.scratch.acquire("linear scales of " + slot, uint64_t{plan.params.rows} * 4));
+  const gpu::Binding terms_out{terms.storage, gpu::Access::read_write};
+  const gpu::Binding scales_out{scales.storage, gpu::Access::read_write};
+  return context.device.dispatch({plan.shader, {source, terms_out, scales_out}, as_params(plan.params), plan.grid});
+}
+
+struct Operands {
+  gpu::Binding x, weight, bias;
+};
+
+Status record_product(WebgpuContext& context, const LinearStep& step, const Operands& operands, const gpu::Binding& result) {
+  if (!step.matrix) {
+    return context.device.dispatch({step.shader, {operands.x, operands.weight, operands.bias, result}, as_params(step.params), step.grid});
+  }
+  const LinearMatrix& matrix = *step.matrix;
+  gpu::Binding x_terms, x_scales, weight_scales;
+  gpu::Binding weight_terms = operands.weight;
+  CHORUS_TRY(record_terms(context, matrix.x, operands.x, "x", x_terms, x_scales));
+  if (matrix.weight.shader) {
+    CHORUS_TRY(record_terms(context, matrix.weight, operands.weight, "weight", weight_terms, weight_scales));
+  } else {
+    weight_scales = x_scales;  // not read: the flag says so
+  }
+  return context.device.dispatch(
+      {step.shader, {x_terms, weight_terms, operands.bias, result, x_scales, weight_scales}, as_params(matrix.params), step.grid});
+}
+
 Status record_step(WebgpuContext& context, const compute::LinearArgs& args, const LinearStep& step) {
   const std::shared_ptr<gpu::Storage>& shard = weight_of(args.weight).shards()[step.shard].storage;
   const gpu::Binding weight{shard, gpu::Access::read};
   const gpu::Binding bias{args.bias ? storage_of(args.bias) : shard, gpu::Access::read};  // without a bias: something that is only read
-  gpu::Dispatch product{step.shader, {step.x, weight, bias, step.out}, as_params(step.params), step.grid};
-  if (step.reduce_shader == nullptr) return context.device.dispatch(product);
+  const Operands operands{step.x, weight, bias};
+  if (step.reduce_shader == nullptr) return record_product(context, step, operands, step.out);
   CHORUS_ASSIGN(const std::shared_ptr<gpu::Storage> scratch, context.scratch.acquire("linear", step.scratch_bytes));
-  product.bindings[3] = gpu::Binding{scratch, gpu::Access::read_write};
-  CHORUS_TRY(context.device.dispatch(product));
+  CHORUS_TRY(record_product(context, step, operands, gpu::Binding{scratch, gpu::Access::read_write}));
   const gpu::Binding planes{scratch, gpu::Access::read};
   return context.device.dispatch({step.reduce_shader, {planes, weight, bias, step.out}, as_params(step.reduce_params), step.reduce_grid});
 }

@@ -22,8 +22,3 @@ const flag_bias: u32 = 1;
 const flag_add: u32 = 2;
 
 @group(0) @binding(0) var<uniform> params: Params;
-
-// sum + a . b, in the order of k.
-fn multiply_add(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {
-  return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
-}

@@ -1,21 +1,6 @@
-// x and the result at any offset, stride and width: element by element.
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> weight: array<WeightQuad>;
+// The result at any offset, stride and width: element by element.
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> result: array<f32>;
-
-fn row_of_x(row: u32) -> u32 {
-  return params.x_offset + row * params.x_stride;
-}
-
-fn load_x(base: u32, quad: u32) -> vec4<f32> {
-  let first = quad * 4u;
-  var values = vec4<f32>();
-  for (var part = 0u; part < min(params.depth - first, 4u); part++) {
-    values[part] = x[base + first + part];
-  }
-  return values;
-}
 
 fn store(row: u32, col: u32, split: u32, value: vec4<f32>) {
   let at = params.result_offset + split * params.split_stride + row * params.result_stride + col;
