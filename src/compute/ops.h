@@ -53,9 +53,9 @@ struct EmbedArgs {
 enum class LinearStore { overwrite, add };  // add: out += result (the residual connection)
 
 // out[m, n] (=|+=) sum_k x[m, k] * w[n, k] + bias[n]. Products and sums in f32; 16-bit weights are widened first.
-// A backend may write each operand as a sum of two f16 numbers (22 bits) for matrix hardware, with f32 sums. Whatever the route and the number
-// of rows: |error| <= (K + 16) * 2^-24 * (sum_k |x w| + |bias| + |out before|), K being the columns of x.
-// bias: f32 [w.rows] or null.
+// A backend may write each operand as a sum of two f16 numbers (22 bits) for matrix hardware, with f32 sums. Whatever the route and the
+// number of rows: |error| <= (K + 16) * 2^-24 * (sum_k |x w| + |bias| + |out before|), K being the columns of x. bias: f32 [w.rows] or
+// null.
 struct LinearArgs {
   View x;  // [rows, w.cols]
   const Weight* weight = nullptr;
@@ -96,7 +96,7 @@ struct SwigluArgs {
 // history_in: f32 [3, channels], the last three inputs before every sequence (oldest first), shared by all sequences.
 // history_out: null, or f32 [3, channels] written from the end of the only sequence (exactly one sequence then); not history_in.
 struct CausalConvArgs {
-  View x;  // [rows, channels]
+  View x;                          // [rows, channels]
   const Buffer* weight = nullptr;  // f32 [channels, 4]
   const Buffer* history_in = nullptr;
   Buffer* history_out = nullptr;
@@ -119,11 +119,11 @@ struct GatedDeltaShape {
 // Everything in f32. Only exponentials of non-positive numbers are formed.
 struct GatedDeltaArgs {
   GatedDeltaShape shape;
-  View qkv;  // [rows, 2 * key_heads * key_dim + value_heads * value_dim]: q | k | v, after convolution and SiLU
-  View b;    // [rows, value_heads]
-  View a;    // [rows, value_heads]
-  const Buffer* a_log = nullptr;    // f32 [value_heads]
-  const Buffer* dt_bias = nullptr;  // f32 [value_heads]
+  View qkv;                          // [rows, 2 * key_heads * key_dim + value_heads * value_dim]: q | k | v, after convolution and SiLU
+  View b;                            // [rows, value_heads]
+  View a;                            // [rows, value_heads]
+  const Buffer* a_log = nullptr;     // f32 [value_heads]
+  const Buffer* dt_bias = nullptr;   // f32 [value_heads]
   const Buffer* state_in = nullptr;  // f32 [value_heads, key_dim, value_dim], read by every sequence
   Buffer* state_out = nullptr;       // null, or the state after the only sequence; not state_in
   const Sequences* sequences = nullptr;
@@ -143,15 +143,15 @@ struct QkNormRopeArgs {
   AttentionShape shape;
   uint32_t rotary_dim = 0;  // even, <= head_dim
   float epsilon = 1e-6f;
-  View q_gate;  // [rows, query_heads * 2 * head_dim] (ignored when q_out.buffer is null)
-  View kv;      // [rows, kv_heads * 2 * head_dim]: keys of all heads | values of all heads
+  View q_gate;                       // [rows, query_heads * 2 * head_dim] (ignored when q_out.buffer is null)
+  View kv;                           // [rows, kv_heads * 2 * head_dim]: keys of all heads | values of all heads
   const Buffer* q_weight = nullptr;  // f32 [head_dim]
   const Buffer* k_weight = nullptr;  // f32 [head_dim]
-  View cosine;  // [rows, rotary_dim / 2]
-  View sine;    // [rows, rotary_dim / 2]
-  MutableView q_out;  // [rows, query_heads * head_dim]
-  MutableView k_out;  // [rows, kv_heads * head_dim]
-  MutableView v_out;  // [rows, kv_heads * head_dim]
+  View cosine;                       // [rows, rotary_dim / 2]
+  View sine;                         // [rows, rotary_dim / 2]
+  MutableView q_out;                 // [rows, query_heads * head_dim]
+  MutableView k_out;                 // [rows, kv_heads * head_dim]
+  MutableView v_out;                 // [rows, kv_heads * head_dim]
 };
 
 // softmax(q k^T * scale) v, then * sigmoid(gate). Row i of a sequence sees all prefix keys and the keys of rows <= i of its own sequence.
@@ -163,7 +163,7 @@ struct AttentionArgs {
   View q_gate;    // [rows, query_heads * 2 * head_dim]
   View prefix_k;  // [prefix rows, kv_heads * head_dim]; rows may be 0 (buffer may then be null)
   View prefix_v;
-  View own_k;     // [rows, kv_heads * head_dim]; may be another part of the buffer that holds prefix_k
+  View own_k;  // [rows, kv_heads * head_dim]; may be another part of the buffer that holds prefix_k
   View own_v;
   const Sequences* sequences = nullptr;
   MutableView out;  // [rows, query_heads * head_dim]
@@ -178,8 +178,8 @@ struct GatherRowsArgs {
 
 // scores[o] = dot(keys[o, :], queries[question_of_option[o], :]) * scale / temperature. The division comes last.
 struct PointerScoresArgs {
-  View queries;  // [questions, width]
-  View keys;     // [options, width]
+  View queries;                                // [questions, width]
+  View keys;                                   // [options, width]
   const Buffer* question_of_option = nullptr;  // u32 [options], each < questions
   float scale = 1;
   float temperature = 1;
