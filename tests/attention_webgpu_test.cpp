@@ -134,7 +134,7 @@ void expect_same_bits_in_windows(const Shape& shape, uint64_t binding_bytes) {
 // 190 KiB of prefix keys in windows of one part (128 KiB), queries and gates in slices of rows.
 TEST(AttentionWebgpu, PrefixWindowsAndRowSlicesGiveTheSameBits) { expect_same_bits_in_windows({{4, 2, 64}, 300, {9, 1, 70}}, 140 << 10); }
 
-// A sequence whose 70 KiB of own keys pass in windows of one part (32 KiB).
+// A sequence whose 70 KiB of own keys pass in windows of two parts (32 KiB).
 TEST(AttentionWebgpu, OwnWindowsGiveTheSameBits) { expect_same_bits_in_windows({{2, 1, 16}, 0, {1100, 5}}, 48 << 10); }
 
 }  // namespace

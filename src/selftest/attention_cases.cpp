@@ -210,7 +210,7 @@ std::vector<Shape> shapes_of(CaseSet set) {
                                {2, 1, 256, 31, {64}, 4, 8, 3, false},
                                {4, 2, 32, 1000, ragged},
                                {4, 1, 16, 64, ragged, 5, 3, 3, false},
-                               {2, 1, 32, 0, {600, 3}},     // one sequence of two parts, one of a single part
+                               {2, 1, 32, 0, {600, 3}},     // one sequence of three parts, one of a single part
                                {2, 1, 16, 300, {1100, 1}},  // parts of the prefix and of the sequence
                                {2, 2, 8, 5000, {3}},        // parts of more than the least size
                                {4, 1, 64, 64, {33}, 0, 0, 1e3f},

@@ -51,18 +51,18 @@ TEST(AttentionPlan, PartsDependOnLengthsOnlyAndAreWholeTiles) {
   }
   EXPECT_EQ(prefix_part_keys(2048), 256u);
   EXPECT_EQ(prefix_part_keys(8192), 1024u);
-  EXPECT_EQ(own_part_keys(512), 512u);
+  EXPECT_EQ(own_part_keys(257), 256u);
   EXPECT_EQ(own_part_keys(8192), 1024u);
   EXPECT_EQ(own_part_keys(262144), 2048u);
 }
 
 TEST(AttentionPlan, AShortStateIsOneDispatch) {
-  const Arguments arguments(0, {300});
+  const Arguments arguments(0, {200});
   const auto plan = plan_attention(arguments.args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), std::vector{AttentionStepKind::direct});
   EXPECT_EQ(plan->steps[0].shader->variant, "tile64_direct");
-  EXPECT_EQ(plan->steps[0].block_count, (300u * 4 + 63) / 64);
+  EXPECT_EQ(plan->steps[0].block_count, (200u * 4 + 63) / 64);
   EXPECT_EQ(plan->prefix_slots + plan->own_slots, 0u);
 }
 
@@ -83,8 +83,8 @@ TEST(AttentionPlan, ShortAndLongSequencesWithoutPrefixTakeTheirOwnWays) {
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), (std::vector{AttentionStepKind::direct, AttentionStepKind::own, AttentionStepKind::merge}));
   EXPECT_EQ(plan->steps[0].first_sequence, 1u);
-  EXPECT_EQ(plan->steps[1].part_count, 2u);
-  EXPECT_EQ(plan->steps[2].min_length, 513u);
+  EXPECT_EQ(plan->steps[1].part_count, 3u);
+  EXPECT_EQ(plan->steps[2].min_length, 257u);
 }
 
 TEST(AttentionPlan, FewRowsTakeASmallTile) {
@@ -96,13 +96,13 @@ TEST(AttentionPlan, FewRowsTakeASmallTile) {
 TEST(AttentionPlan, SoftwareAdaptersTakeTheTileThatCompilesFast) {
   gpu::Capabilities capabilities = large_capabilities();
   capabilities.software = true;
-  EXPECT_EQ(plan_attention(Arguments(0, {300}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
+  EXPECT_EQ(plan_attention(Arguments(0, {200}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
 }
 
 TEST(AttentionPlan, AMinimalAdapterHasNoLargeTile) {
   const std::vector<std::string> names = attention_variants(minimal_capabilities());
   EXPECT_EQ(names, (std::vector<std::string>{"base", "tile32", "tile16"}));
-  const Arguments arguments(0, {300});
+  const Arguments arguments(0, {200});
   EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "")->steps[0].shader->variant, "tile32_direct");
   EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "tile64").error().code, ErrorCode::not_found);
 }

@@ -23,7 +23,7 @@ struct MergeParams {
 static_assert(sizeof(MergeParams) == 64);
 
 constexpr uint32_t kHeadDimMax = 256;
-constexpr uint32_t kSinglePartKeys = 512;           // own sequences up to here have one part
+constexpr uint32_t kSinglePartKeys = 256;           // own sequences up to here have one part
 constexpr uint64_t kScratchBytesMax = 64ull << 20;  // of the partial sums of one slice, for prefix and own parts each
 constexpr uint32_t kMergeThreads = 256;
 
