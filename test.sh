@@ -32,7 +32,7 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_layout=(setarch "$(unam
 note_failure() { # NAME LOG
   failures+=("$1")
   echo "FAILED  $1 (whole output: $2)"
-  tail -n 40 "$2" | sed 's/^/    /'
+  { grep -A 6 -E ': Failure$|^FAILED|Sanitizer|runtime error' "$2" | head -n 60; echo ...; tail -n 20 "$2"; } | sed 's/^/    /'
 }
 
 # Programs get a time limit; functions of this script limit what they run.
