@@ -135,7 +135,8 @@ fn part_range(block: Block, part: u32, length: u32) -> KeyRange {
   }
   let part_keys = own_part_keys(length);
   let last_packed = min(block.first + kRows, block.end) - 1u;
-  return KeyRange(part * part_keys, min((part + 1u) * part_keys, last_packed / params.group + 1u));
+  let last_row = min(last_packed / params.group, params.end_row - 1u - block.start);  // keys behind the slice may not be bound
+  return KeyRange(part * part_keys, min((part + 1u) * part_keys, last_row + 1u));
 }
 
 // First key that a packed row does not see, inside the range.
