@@ -1,4 +1,4 @@
-// Attention beyond its known-answer cases: every variant gives the same bits, and long inputs run on an adapter with narrow limits.
+// Beyond the known-answer cases: every attention variant gives the same bits, and kernels keep their answers under narrow limits.
 #include <gtest/gtest.h>
 
 #include <cstring>
