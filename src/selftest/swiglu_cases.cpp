@@ -45,8 +45,8 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
 
 std::vector<CaseResult> run_swiglu_cases(compute::Backend& backend, CaseSet set) {
   std::vector<Shape> shapes = {{3, 64, 0, 0}, {5, 36, 4, 8}, {2, 37, 1, 3}, {4, 64, 0, 0, 500}};
-  if (set == CaseSet::full) {  // more workgroups than a grid dimension holds would take 800 MB: tests/kernel_limits_webgpu_test.cpp lowers
-                               // the limit
+  if (set == CaseSet::full) {
+    // Grids past one dimension would take 800 MB: tests/kernel_limits_webgpu_test.cpp lowers the limit instead.
     shapes.insert(
         shapes.end(),
         {{0, 8, 0, 0}, {1, 1, 0, 0}, {1, 4, 0, 0}, {7, 257, 0, 0}, {3, 3584, 0, 0}, {2000, 300, 0, 0}, {9, 101, 5, 2}, {3, 256, 0, 0, 0}});
