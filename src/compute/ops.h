@@ -54,8 +54,9 @@ enum class LinearStore { overwrite, add };  // add: out += result (the residual 
 
 // out[m, n] (=|+=) sum_k x[m, k] * w[n, k] + bias[n]. Products and sums in f32; 16-bit weights are widened first.
 // A backend may write each operand as a sum of two f16 numbers (22 bits) for matrix hardware, with f32 sums. Whatever the route and the
-// number of rows: |error| <= (K + 16) * 2^-24 * (sum_k |x w| + |bias| + |out before|), K being the columns of x. bias: f32 [w.rows] or
-// null.
+// number of rows: |error| <= (K + 16) * 2^-24 * (sum_k |x w| + |bias| + |out before|), K being the columns of x. On that route values far
+// below the largest of their row keep fewer bits, which adds up to 2^-37 * (max_k |x| * sum_k |w| + max_k |w| * sum_k |x|), and 2^-26 of
+// it where the device flushes subnormal f16 numbers. bias: f32 [w.rows] or null.
 struct LinearArgs {
   View x;  // [rows, w.cols]
   const Weight* weight = nullptr;

@@ -1,6 +1,5 @@
 #include "decisions/pack.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -92,23 +91,6 @@ Result<PackedDecision> pack(const DecisionRequest& request, const formats::Token
     packed.branches.push_back(std::move(branch));
   }
   return packed;
-}
-
-std::vector<RowPass> plan_row_passes(uint64_t prefix_tokens, const std::vector<uint32_t>& row_tokens, uint64_t token_budget) {
-  std::vector<RowPass> passes;
-  for (size_t row = 0; row < row_tokens.size(); ++row) {
-    if (!passes.empty()) {
-      RowPass& open = passes.back();
-      const uint32_t longest = std::max(open.row_tokens, row_tokens[row]);
-      if ((open.row_count + 1) * (prefix_tokens + longest) <= token_budget) {
-        ++open.row_count;
-        open.row_tokens = longest;
-        continue;
-      }
-    }
-    passes.push_back({row, 1, row_tokens[row]});
-  }
-  return passes;
 }
 
 }  // namespace chorus::decisions

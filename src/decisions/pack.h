@@ -56,15 +56,4 @@ Result<PackedBranch> pack_question(const Question& question, uint64_t state_toke
                                    const Delimiters& delimiters, const PackLimits& limits = {});
 Result<PackedDecision> pack(const DecisionRequest& request, const formats::Tokenizer& tokenizer, const PackLimits& limits = {});
 
-// Which rows go through the model together: `row_count` rows starting at `first_row`, all right-padded to `row_tokens`.
-struct RowPass {
-  size_t first_row = 0;
-  size_t row_count = 0;
-  uint32_t row_tokens = 0;  // longest row of the pass
-};
-inline constexpr uint64_t kPassTokensDefault = 16384;
-// Splits rows in order so that rows * (prefix + longest row of the pass) stays within `token_budget`, at least one row a pass (kev.md 4.3).
-std::vector<RowPass> plan_row_passes(uint64_t prefix_tokens, const std::vector<uint32_t>& row_tokens,
-                                     uint64_t token_budget = kPassTokensDefault);
-
 }  // namespace chorus::decisions

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "formats/test_files.h"
 
 namespace chorus::decisions {
@@ -139,32 +137,6 @@ TEST(Pack, DelimitersComeFromTheTokenizer) {
   const auto without = formats::Tokenizer::parse(formats::read_test_file(std::string(CHORUS_TEST_DATA) + "/tokenizers/qwen2.json"));
   ASSERT_TRUE(without.ok());
   EXPECT_EQ(find_delimiters(*without).error().message, "tokenizer.json: the delimiter token <|fim_prefix|> is missing; decisions need it");
-}
-
-TEST(RowPasses, ChecksOfTheReference) {
-  const auto first_pass = [](uint64_t prefix, uint32_t row) { return plan_row_passes(prefix, Tokens(500, row)).front().row_count; };
-  EXPECT_EQ(first_pass(270, 30), 54u);
-  EXPECT_EQ(first_pass(4802, 20), 3u);
-  EXPECT_EQ(first_pass(8192, 8192), 1u);
-  EXPECT_EQ(first_pass(65536, 8192), 1u);
-}
-
-TEST(RowPasses, EveryRowOnceInOrder) {
-  const Tokens rows = {5, 100, 3, 3, 3, 90, 1};
-  const auto passes = plan_row_passes(10, rows, 60);
-  size_t next = 0;
-  for (const RowPass& pass : passes) {
-    EXPECT_EQ(pass.first_row, next);
-    EXPECT_GE(pass.row_count, 1u);
-    const auto begin = rows.begin() + static_cast<ptrdiff_t>(pass.first_row);
-    EXPECT_EQ(pass.row_tokens, *std::max_element(begin, begin + static_cast<ptrdiff_t>(pass.row_count)));
-    EXPECT_TRUE(pass.row_count == 1 || pass.row_count * (10 + pass.row_tokens) <= 60) << pass.first_row;
-    next += pass.row_count;
-  }
-  EXPECT_EQ(next, rows.size());
-  EXPECT_EQ(passes.size(), 5u);  // 5 | 100 | 3 3 3 | 90 | 1
-  EXPECT_TRUE(plan_row_passes(10, {}).empty());
-  EXPECT_EQ(plan_row_passes(10, Tokens(5, 10), 40).size(), 3u);  // 2, 2, 1
 }
 
 }  // namespace

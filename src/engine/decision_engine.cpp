@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <utility>
 
 namespace chorus::engine {
@@ -42,7 +43,7 @@ Status check_plan(const MemoryPlan& plan, const compute::Backend& backend, const
 }
 
 Status check_branch(const BranchQuery& branch, size_t index) {
-  const bool ascending = std::is_sorted(branch.option_ends.begin(), branch.option_ends.end());
+  const bool ascending = std::ranges::adjacent_find(branch.option_ends, std::greater_equal<>()) == branch.option_ends.end();
   if (branch.tokens.empty() || branch.option_ends.empty() || !ascending || branch.option_ends.back() >= branch.decide ||
       branch.decide >= branch.tokens.size()) {
     return make_error(ErrorCode::invalid_argument, "branch " + std::to_string(index) +

@@ -129,20 +129,12 @@ std::vector<Case> cases_of(CaseSet set) {
 
 std::vector<CaseResult> run_causal_conv_cases(compute::Backend& backend, CaseSet set) {
   std::vector<CaseResult> results;
-  std::vector<std::string> variants = backend.variants(kOperation);
-  if (variants.size() != 1) variants.insert(variants.begin(), "");
-  for (const std::string& variant : variants) {
-    Runner runner{backend, variant.empty() ? "chosen" : variant, results};
-    Status status = backend.force_variant(kOperation, variant);
-    if (!status.ok()) results.push_back(failed(kOperation, runner.variant, "forcing the variant", status.error()));
-    if (!status.ok()) continue;
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
+    Runner runner{backend, variant, results};
     for (const Case& spec : cases_of(set)) {
-      if (Status ran = runner.run_case(spec); !ran.ok()) results.push_back(failed(kOperation, runner.variant, name_of(spec), ran.error()));
+      if (Status ran = runner.run_case(spec); !ran.ok()) results.push_back(failed(kOperation, variant, name_of(spec), ran.error()));
     }
-  }
-  if (Status status = backend.force_variant(kOperation, ""); !status.ok()) {
-    results.push_back(failed(kOperation, "chosen", "releasing the variant", status.error()));
-  }
+  });
   return results;
 }
 

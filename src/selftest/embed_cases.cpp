@@ -53,19 +53,14 @@ std::vector<CaseResult> run_embed_cases(compute::Backend& backend, CaseSet set) 
     shapes.insert(shapes.end(), {{3, 4, 0, 0}, {1, 1, 1, 0}, {2, 3, 2, 1}, {1009, 256, 31, 0}, {7, 1031, 5, 0}, {89, 3, 70001, 0}});
   }
   std::vector<CaseResult> results;
-  for (const std::string& variant : backend.variants(kOperation)) {
-    if (auto forced = backend.force_variant(kOperation, variant); !forced.ok()) {
-      results.push_back(failed(kOperation, variant, "force", forced.error()));
-      continue;
-    }
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes) {
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
         Result<CaseResult> result = run_one(backend, variant, shape, dtype);
         results.push_back(result ? *result : failed(kOperation, variant, name_of(shape, dtype), result.error()));
       }
     }
-  }
-  (void)backend.force_variant(kOperation, "");
+  });
   return results;
 }
 

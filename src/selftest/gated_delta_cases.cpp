@@ -227,8 +227,7 @@ struct Runner {
   std::string variant;  // "": the backend chooses
   std::vector<CaseResult>& results;
 
-  std::string label() const { return variant.empty() ? "chosen" : variant; }
-  void fail(const std::string& name, const Error& error) { results.push_back(failed(kOperation, label(), name, error)); }
+  void fail(const std::string& name, const Error& error) { results.push_back(failed(kOperation, variant, name, error)); }
 
   // A variant built for smaller heads refuses larger ones; the other variants still run them.
   bool refuses(const Case& spec, const Status& status) const {
@@ -250,13 +249,13 @@ struct Runner {
     if (refuses(spec, status)) return {};
     CHORUS_TRY(status);
     results.push_back(
-        compare(backend, buffers.out, reference.out, output_tolerance(spec, reference), kOperation, label(), spec.name + " output"));
-    if (state_out) results.push_back(compare_state(backend, *state_out, spec, reference, label(), spec.name + " state"));
+        compare(backend, buffers.out, reference.out, output_tolerance(spec, reference), kOperation, variant, spec.name + " output"));
+    if (state_out) results.push_back(compare_state(backend, *state_out, spec, reference, variant, spec.name + " state"));
 
     CHORUS_ASSIGN(const std::vector<float> first, download(backend, *buffers.out.buffer));
     CHORUS_TRY(run(backend, args));
     CHORUS_ASSIGN(const std::vector<float> second, download(backend, *buffers.out.buffer));
-    results.push_back(same_bits(first, second, label(), spec.name + " repeated"));
+    results.push_back(same_bits(first, second, variant, spec.name + " repeated"));
     return {};
   }
   void known_answer(const Case& spec, uint64_t seed) {
@@ -292,8 +291,8 @@ struct Runner {
       begin = end;
     }
     results.push_back(
-        compare(backend, buffers.out, reference.out, output_tolerance(spec, reference), kOperation, label(), spec.name + " output"));
-    results.push_back(compare_state(backend, *states.back(), spec, reference, label(), spec.name + " state"));
+        compare(backend, buffers.out, reference.out, output_tolerance(spec, reference), kOperation, variant, spec.name + " output"));
+    results.push_back(compare_state(backend, *states.back(), spec, reference, variant, spec.name + " state"));
     return {};
   }
   void split(const Case& spec, const std::vector<uint32_t>& ends, uint64_t seed) {
@@ -324,7 +323,7 @@ struct Runner {
       CHORUS_TRY(run(backend, args));
     }
     CHORUS_ASSIGN(const std::vector<float> apart, download(backend, *fresh.out.buffer));
-    results.push_back(same_bits(together, apart, label(), spec.name));
+    results.push_back(same_bits(together, apart, variant, spec.name));
     return {};
   }
   void alone(const Case& spec, uint64_t seed) {
@@ -392,19 +391,10 @@ void run_variant(Runner& runner, CaseSet set) {
 
 std::vector<CaseResult> run_gated_delta_cases(compute::Backend& backend, CaseSet set) {
   std::vector<CaseResult> results;
-  std::vector<std::string> variants = backend.variants(kOperation);
-  variants.insert(variants.begin(), "");
-  for (const std::string& variant : variants) {
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     Runner runner{backend, variant, results};
-    if (Status status = backend.force_variant(kOperation, variant); !status.ok()) {
-      runner.fail("forcing the variant", status.error());
-      continue;
-    }
     run_variant(runner, set);
-  }
-  if (Status status = backend.force_variant(kOperation, ""); !status.ok()) {
-    results.push_back(failed(kOperation, "chosen", "releasing the variant", status.error()));
-  }
+  });
   return results;
 }
 

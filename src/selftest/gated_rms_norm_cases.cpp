@@ -82,22 +82,12 @@ std::vector<Case> cases_of(CaseSet set) {
 
 std::vector<CaseResult> run_gated_rms_norm_cases(compute::Backend& backend, CaseSet set) {
   std::vector<CaseResult> results;
-  std::vector<std::string> variants = backend.variants(kOperation);
-  if (variants.size() != 1) variants.insert(variants.begin(), "");
-  for (const std::string& variant : variants) {
-    const std::string label = variant.empty() ? "chosen" : variant;
-    if (Status status = backend.force_variant(kOperation, variant); !status.ok()) {
-      results.push_back(failed(kOperation, label, "forcing the variant", status.error()));
-      continue;
-    }
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Case& spec : cases_of(set)) {
-      Result<CaseResult> result = run_case(backend, label, spec);
-      results.push_back(result.ok() ? std::move(*result) : failed(kOperation, label, name_of(spec), result.error()));
+      Result<CaseResult> result = run_case(backend, variant, spec);
+      results.push_back(result.ok() ? std::move(*result) : failed(kOperation, variant, name_of(spec), result.error()));
     }
-  }
-  if (Status status = backend.force_variant(kOperation, ""); !status.ok()) {
-    results.push_back(failed(kOperation, "chosen", "releasing the variant", status.error()));
-  }
+  });
   return results;
 }
 

@@ -52,17 +52,12 @@ std::vector<CaseResult> run_gather_rows_cases(compute::Backend& backend, CaseSet
     shapes.insert(shapes.end(), {{4, 0, 8, 0}, {1, 1, 1, 0}, {5, 1, 256, 0}, {11, 13, 255, 1}, {2, 7, 1031, 0}, {97, 70001, 3, 0}});
   }
   std::vector<CaseResult> results;
-  for (const std::string& variant : backend.variants(kOperation)) {
-    if (auto forced = backend.force_variant(kOperation, variant); !forced.ok()) {
-      results.push_back(failed(kOperation, variant, "force", forced.error()));
-      continue;
-    }
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes) {
       Result<CaseResult> result = run_one(backend, variant, shape);
       results.push_back(result ? *result : failed(kOperation, variant, name_of(shape), result.error()));
     }
-  }
-  (void)backend.force_variant(kOperation, "");
+  });
   return results;
 }
 

@@ -118,19 +118,14 @@ std::vector<Shape> shapes_of(CaseSet set) {
 
 std::vector<CaseResult> run_linear_cases(compute::Backend& backend, CaseSet set) {
   std::vector<CaseResult> results;
-  for (const std::string& variant : backend.variants(kOperation)) {
-    if (auto forced = backend.force_variant(kOperation, variant); !forced.ok()) {
-      results.push_back(failed(kOperation, variant, "force", forced.error()));
-      continue;
-    }
+  for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes_of(set)) {
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
         Result<CaseResult> result = run_one(backend, variant, shape, dtype);
         results.push_back(result ? *result : failed(kOperation, variant, name_of(shape, dtype), result.error()));
       }
     }
-  }
-  (void)backend.force_variant(kOperation, "");
+  });
   return results;
 }
 

@@ -49,7 +49,7 @@ Result<Report> verify_language_model(compute::Backend& backend, const formats::C
 Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
                                 DType dtype);
 
-// The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/*.golden.jsonl. Errors: not_found.
+// The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/golden.jsonl. Errors: not_found.
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model);
 // By the file's name: .jsonl is the decision layout.
 Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,

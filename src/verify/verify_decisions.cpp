@@ -10,6 +10,7 @@
 #include "engine/decision_engine.h"
 #include "formats/json.h"
 #include "formats/tokenizer.h"
+#include "verify/judge.h"
 #include "verify/verify.h"
 
 namespace chorus::verify {
@@ -20,12 +21,6 @@ using formats::JsonKind;
 using formats::JsonValue;
 
 constexpr double kLastDecimal = 1e-4;  // answers are rounded to four decimals
-
-void judge(Line& line, bool good, const std::string& what) {
-  if (good) return;
-  if (line.pass) line.detail = what;
-  line.pass = false;
-}
 
 void expect_equal(Line& line, uint64_t found, uint64_t expected, const std::string& what) {
   if (found == expected) return;
@@ -44,6 +39,17 @@ Result<std::vector<double>> numbers(const JsonValue& parent, std::string_view ke
   return values;
 }
 
+Result<std::vector<uint64_t>> counts(const JsonValue& parent, std::string_view key) {
+  CHORUS_ASSIGN(const JsonValue* list, parent.member(key, "reference"));
+  CHORUS_ASSIGN(const auto items, list->as_array(key));
+  std::vector<uint64_t> values;
+  for (const JsonValue& item : items) {
+    CHORUS_ASSIGN(const uint64_t value, item.as_uint64(key));
+    values.push_back(value);
+  }
+  return values;
+}
+
 Result<uint64_t> count(const JsonValue& parent, std::string_view key) {
   CHORUS_ASSIGN(const JsonValue* value, parent.member(key, "reference"));
   return value->as_uint64(key);
@@ -55,17 +61,17 @@ Status compare_row(const JsonValue& row, const decisions::PackedDecision& packed
   std::vector<uint32_t> tokens = packed.state.tokens;
   const size_t state_tokens = tokens.size();
   tokens.insert(tokens.end(), branch.tokens.begin(), branch.tokens.end());
-  CHORUS_ASSIGN(const std::vector<double> expected, numbers(row, "token_ids"));
+  CHORUS_ASSIGN(const std::vector<uint64_t> expected, counts(row, "token_ids"));
   expect_equal(line, tokens.size(), expected.size(), id + ": tokens of the row");
   for (size_t i = 0; i < std::min(tokens.size(), expected.size()); ++i) {
-    expect_equal(line, tokens[i], static_cast<uint64_t>(expected[i]), id + ": token " + std::to_string(i));
+    expect_equal(line, tokens[i], expected[i], id + ": token " + std::to_string(i));
   }
   CHORUS_ASSIGN(const uint64_t state_expected, count(row, "state_tokens"));
   expect_equal(line, state_tokens, state_expected, id + ": state tokens");
-  CHORUS_ASSIGN(const std::vector<double> ends, numbers(row, "option_ends"));
+  CHORUS_ASSIGN(const std::vector<uint64_t> ends, counts(row, "option_ends"));
   expect_equal(line, branch.option_ends.size(), ends.size(), id + ": options");
   for (size_t i = 0; i < std::min(branch.option_ends.size(), ends.size()); ++i) {
-    expect_equal(line, branch.option_ends[i] + state_tokens, static_cast<uint64_t>(ends[i]), id + ": option end " + std::to_string(i));
+    expect_equal(line, branch.option_ends[i] + state_tokens, ends[i], id + ": option end " + std::to_string(i));
   }
   return {};
 }
@@ -85,8 +91,8 @@ Status compare_scores(const JsonValue& row, const engine::BranchScores& scores, 
   }
   std::vector<double> found;
   for (size_t i = 0; i < logits.size(); ++i) {
-    line.logit_error = std::max(line.logit_error, std::abs(scores.logits[i] - logits[i]));
-    line.probability_error = std::max(line.probability_error, std::abs(scores.probabilities[i] - probabilities[i]));
+    take_error(line.logit_error, scores.logits[i], logits[i]);
+    take_error(line.probability_error, scores.probabilities[i], probabilities[i]);
     found.push_back(scores.probabilities[i]);
   }
   const size_t best = argmax(probabilities);
@@ -99,7 +105,8 @@ Status compare_scores(const JsonValue& row, const engine::BranchScores& scores, 
 // that is counted, and anything else is a failure.
 void compare_answer(const JsonValue& found, const JsonValue& expected, const std::string& where, Line& line) {
   if (found.is_number() && expected.is_number()) {
-    const double difference = std::abs(*found.as_double(where) - *expected.as_double(where));
+    const Result<double> ours = found.as_double(where), theirs = expected.as_double(where);
+    const double difference = ours && theirs ? std::abs(*ours - *theirs) : HUGE_VAL;
     if (difference > 0) ++line.rounding_edges;
     judge(line, difference <= kLastDecimal * 1.000001,
           where + ": expected " + formats::json_dumps(expected) + ", found " + formats::json_dumps(found));

@@ -5,6 +5,7 @@
 
 #include "formats/safetensors.h"
 #include "models/qwen35.h"
+#include "verify/judge.h"
 #include "verify/verify.h"
 
 namespace chorus::verify {
@@ -73,18 +74,6 @@ std::vector<double> softmax(std::span<const float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) sum += values[i] = std::exp(static_cast<double>(logits[i]) - peak);
   for (double& value : values) value /= sum;
   return values;
-}
-
-// NaN counts as infinitely wrong.
-void take_error(double& worst, double found, double expected) {
-  const double error = std::abs(found - expected);
-  if (!(error <= worst)) worst = std::isnan(error) ? HUGE_VAL : error;
-}
-
-void judge(Line& line, bool good, const std::string& what) {
-  if (good) return;
-  if (line.pass) line.detail = what;
-  line.pass = false;
 }
 
 uint32_t argmax(std::span<const float> values) {

@@ -62,7 +62,9 @@ class WebgpuBatch final : public compute::Batch {
   }
   Status submit() override {
     recorded_ = false;
-    return context_.device.submit();
+    Status sent = context_.device.submit();
+    if (!sent.ok()) context_.device.discard();  // an error that came first leaves the recording open; the next batch must not run it
+    return sent;
   }
 
  private:

@@ -1,6 +1,6 @@
 // The product of linear through subgroup matrices of f16 with f32 sums. x is given as the sum of two f16 terms per element (linear_terms),
 // the weight as $W_TERMS; the product is the sum of the products of terms, without second times second:
-//   |error| <= (3 * 2^-22 + the roundings of an f32 sum) * sum |x w|.
+//   |error| <= (3 * 2^-22 + the roundings of an f32 sum) * sum |x w|, and for values below 2^-16 of their row's largest what ops.h adds.
 // A workgroup makes $TILE_M x $TILE_N results with $SUBGROUPS_M x $SUBGROUPS_N subgroups of 32. Rows in workgroup memory are padded by one vec4
 // against bank conflicts. Rows and columns past the edge repeat the last one and are not stored; k past the end counts as zero.
 enable f16;

@@ -1,7 +1,8 @@
 // Writes the rows of x or of a weight as sums of $TERMS f16 numbers, for linear_matrix: value = scale of the row * (first + second).
 // The scale is a power of two that brings the row's largest magnitude to [2^13, 2^14). `first` is the value rounded to the 11 bits of an f16,
 // `second` what that left over, rounded again: 22 bits together. The first rounding is done on the bits, since compilers take
-// a conversion to f16 and back for nothing. A value too small for a normal f16 goes to `second` alone. Planes of terms: rows x octs vec4<u32> of 8 halves, zero past the row's end. One workgroup per row.
+// a conversion to f16 and back for nothing. A value too small for a normal f16 goes to `second` alone. Planes of terms: rows x octs
+// vec4<u32> of 8 halves, zero past the row's end. One workgroup per row.
 //@include common/weight_$DTYPE.wgsl  //@if SOURCE=weight
 struct Params {
   rows: u32,
