@@ -17,6 +17,8 @@ if ! { cmake --preset release && cmake --build --preset release --target chorus;
 fi
 
 program=build/release/chorus
+echo
+echo "The time of a request is that of its work on the device. The first one also waits for the device's programs to be compiled."
 for request in examples/*.json; do
   echo
   echo "== $request"

@@ -36,18 +36,18 @@ struct ModelOptions {
   std::filesystem::path model;                // Kev checkpoint folder, or a file made by `chorus pack`
   std::optional<std::filesystem::path> base;  // base model of an adapter checkpoint; default: beside it or in the Hugging Face cache
   DeviceChoice device = DeviceChoice::automatic;
-  std::string adapter;                        // part of a WebGPU adapter's name; empty: any
+  std::string adapter;  // part of a WebGPU adapter's name; empty: any
   WeightType dtype = WeightType::f32;
-  uint32_t cpu_threads = 0;                   // 0: all
-  bool fast_toggles = true;                   // WebGPU without validation and bounds checks; false: with them
-  double temperature = 0;                     // 0: the checkpoint's
-  uint32_t state_tokens_max = 65536;          // a state with its delimiter
-  uint32_t row_tokens_max = 73728;            // a state and one question
-  bool truncate_state = false;                // cut an over-long state (reported) instead of refusing it
-  bool date_facts = false;                    // annotate states with date differences
-  uint64_t memory_bytes_max = 0;              // refuse to load above this; 0: the device's own limits
-  bool profile_kernels = false;               // GPU timestamps per kernel
-  std::string pipeline_cache;                 // folder for compiled pipelines; empty: none
+  uint32_t cpu_threads = 0;                                     // 0: all
+  bool fast_toggles = true;                                     // WebGPU without validation and bounds checks; false: with them
+  double temperature = 0;                                       // 0: the checkpoint's
+  uint32_t state_tokens_max = 65536;                            // a state with its delimiter
+  uint32_t row_tokens_max = 73728;                              // a state and one question
+  bool truncate_state = false;                                  // cut an over-long state (reported) instead of refusing it
+  bool date_facts = false;                                      // annotate states with date differences
+  uint64_t memory_bytes_max = 0;                                // refuse to load above this; 0: the device's own limits
+  bool profile_kernels = false;                                 // GPU timestamps per kernel
+  std::string pipeline_cache;                                   // folder for compiled pipelines; empty: none
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of weights
   std::function<void(std::string_view line)> log;
 };
@@ -100,7 +100,7 @@ struct ModelDescription {
   std::string choice_reason;            // why this backend
   std::string dtype;
   std::string memory_plan;
-  std::vector<std::string> fallbacks;   // operations that ran otherwise than asked, each with its reason
+  std::vector<std::string> fallbacks;  // operations that ran otherwise than asked, each with its reason
 };
 
 class Model {

@@ -83,10 +83,10 @@ class Batch {
 };
 
 struct BackendInfo {
-  std::string kind;          // "cpu" or "webgpu"
-  std::string device;        // adapter or processor name
-  std::string driver;        // driver description; empty on the CPU
-  bool software = false;     // a software adapter
+  std::string kind;                // "cpu" or "webgpu"
+  std::string device;              // adapter or processor name
+  std::string driver;              // driver description; empty on the CPU
+  bool software = false;           // a software adapter
   uint64_t binding_bytes_max = 0;  // largest piece of one buffer that one operation may see
   uint64_t buffer_bytes_max = 0;
 };
@@ -104,7 +104,7 @@ struct DevicePeak {
 };
 
 struct KernelTime {
-  std::string kernel;   // operation and variant
+  std::string kernel;  // operation and variant
   uint32_t calls = 0;
   double milliseconds = 0;  // sum over calls
 };

@@ -18,11 +18,11 @@ enum class CaseSet {
 struct CaseResult {
   std::string operation;
   std::string variant;
-  std::string name;        // shape and data of the case
-  double error = 0;        // largest error, in units of the tolerance's quantity
-  double tolerance = 0;    // derived from input norms and types
-  bool pass = false;       // false also for NaN, a touched sentinel or an Error
-  std::string detail;      // why it failed
+  std::string name;      // shape and data of the case
+  double error = 0;      // largest error, in units of the tolerance's quantity
+  double tolerance = 0;  // derived from input norms and types
+  bool pass = false;     // false also for NaN, a touched sentinel or an Error
+  std::string detail;    // why it failed
 };
 
 // Each runs its cases for every variant that the backend lists, leaves no variant forced, and never throws.

@@ -10,7 +10,7 @@ namespace chorus {
 enum class DType : uint8_t { f32, f16, bf16 };
 
 constexpr uint32_t dtype_bytes(DType type) { return type == DType::f32 ? 4 : 2; }
-
+// clang-format off
 constexpr std::string_view dtype_name(DType type) {
   switch (type) {
     case DType::f32: return "f32";
@@ -19,7 +19,7 @@ constexpr std::string_view dtype_name(DType type) {
   }
   return "?";
 }
-
+// clang-format on
 constexpr std::optional<DType> parse_dtype(std::string_view name) {
   if (name == "f32") return DType::f32;
   if (name == "f16") return DType::f16;

@@ -17,7 +17,8 @@ struct FailurePlan {
 
 class FailingBackend final : public compute::Backend {
  public:
-  FailingBackend(std::unique_ptr<compute::Backend> inner, std::shared_ptr<FailurePlan> plan) : inner_(std::move(inner)), plan_(std::move(plan)) {}
+  FailingBackend(std::unique_ptr<compute::Backend> inner, std::shared_ptr<FailurePlan> plan)
+      : inner_(std::move(inner)), plan_(std::move(plan)) {}
 
   const compute::BackendInfo& info() const override { return inner_->info(); }
   Result<std::shared_ptr<compute::Buffer>> create_buffer(uint64_t bytes, std::string_view label) override {
@@ -25,7 +26,9 @@ class FailingBackend final : public compute::Backend {
     if (plan_->buffers_left > 0) --plan_->buffers_left;
     return inner_->create_buffer(bytes, label);
   }
-  Status write(compute::Buffer& buffer, uint64_t offset, std::span<const std::byte> data) override { return inner_->write(buffer, offset, data); }
+  Status write(compute::Buffer& buffer, uint64_t offset, std::span<const std::byte> data) override {
+    return inner_->write(buffer, offset, data);
+  }
   Status read(const compute::Buffer& buffer, uint64_t offset, std::span<std::byte> data) override {
     if (plan_->reads_left == 0) return make_error(ErrorCode::device_lost, "planned failure: the device is gone");
     if (plan_->reads_left > 0) --plan_->reads_left;
