@@ -15,7 +15,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE, KEV = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini"
-USAGE, INPUT = 2, 3
+USAGE, INPUT, DEVICE, INTERNAL = 2, 3, 4, 5
 REQUEST = {"state": "Rain fell all day.", "questions": {"q": {"type": "noul", "instructions": "Did it rain?"}}}
 
 
@@ -23,8 +23,8 @@ class Suite:
     def __init__(self, program):
         self.program, self.passed, self.failed = program, 0, 0
 
-    def run(self, arguments, text=b""):
-        return subprocess.run([self.program, *map(str, arguments)], input=text, capture_output=True, timeout=300)
+    def run(self, arguments, text=b"", environment=None):
+        return subprocess.run([self.program, *map(str, arguments)], input=text, capture_output=True, timeout=300, env={**os.environ, **(environment or {})})
 
     def note(self, name, problem, done):
         if problem is None:
@@ -33,10 +33,11 @@ class Suite:
         self.failed += 1
         print(f"FAILED {name}: {problem} (exit {done.returncode})\n  stdout: {done.stdout[:300]!r}\n  stderr: {done.stderr[-1500:].decode(errors='replace')}")
 
-    def refused(self, name, arguments, codes=(INPUT,), text=b"", says=(), missing_file=None):
+    def refused(self, name, arguments, codes=(INPUT,), text=b"", says=(), missing_file=None, environment=None):
         """The command must fail with one of `codes` and one line that contains every string of `says`."""
-        done = self.run(arguments, text)
-        error = done.stderr.decode(errors="replace")
+        done = self.run(arguments, text, environment)
+        error = done.stderr.decode(errors="surrogateescape")  # bytes that are not UTF-8 are not printable
+        error = "".join(line for line in error.splitlines(True) if not line.startswith("Warning: vk"))  # the Vulkan loader, not this program
         problem = None
         if done.returncode not in codes:
             problem = f"expected exit {codes}"
@@ -44,8 +45,8 @@ class Suite:
             problem = "a sanitizer report"
         elif done.stdout:
             problem = "output in spite of the error"
-        elif USAGE not in codes and (error.count("\n") != 1 or not error.startswith("chorus: ")):
-            problem = "expected exactly one line that starts with `chorus: `"
+        elif not (error.startswith("chorus: ") and error.endswith("\n") and error[:-1].isprintable()):  # isprintable: also no second line
+            problem = "expected exactly one printable line that starts with `chorus: `"
         elif any(part not in error for part in says):
             problem = f"expected the line to contain {says}"
         elif missing_file is not None and (missing_file.exists() or list(missing_file.parent.glob(missing_file.name + "*"))):
@@ -53,6 +54,12 @@ class Suite:
         else:
             print(f"ok {name}: {error.splitlines()[0] if error else ''}"[:220])
         self.note(name, problem, done)
+
+    def output_lost(self, name, arguments, redirection):
+        """Results that nobody can receive: an error, not a success."""
+        done = subprocess.run(["sh", "-c", f'"$0" "$@" {redirection}', self.program, *map(str, arguments)], capture_output=True, timeout=300)
+        one_line = done.stderr.startswith(b"chorus: standard output") and done.stderr.count(b"\n") == 1
+        self.note(name, None if done.returncode == INTERNAL and one_line else f"expected exit {INTERNAL} and one line", done)
 
     def answers(self, name, arguments, text=b""):
         done = self.run(arguments, text)
@@ -300,6 +307,42 @@ def main():
         suite.refused("no such request", ["decide", *kev, "--request", folder / "none.json"], says=("none.json",))
         suite.refused("an unknown option", ["decide", *kev, "--nonsense"], codes=(USAGE,))
         suite.refused("no command", [], codes=(USAGE,))
+        for option, values in {
+            "--temperature": ("nan", "inf", "0", "-1", "1e-300", "1e300", "warm"),
+            "--state-tokens-max": ("0", "-1", "4294967296"),
+            "--row-tokens-max": ("0", "1.5"),
+            "--memory-max": ("0", "-1", "18446744073709551615"),
+            "--threads": ("-1",),
+        }.items():
+            for value in values:
+                suite.refused(f"{option} {value}", ask + kev + [option, value], codes=(USAGE, INPUT), text=good)
+        for name in ("line\nbreak", "\x1b[31mred", b"\xff".decode(errors="surrogateescape"), ""):
+            suite.refused(f"a model called {name!r}", ask + ["--model", name, "--device", "cpu"], text=good)
+        suite.refused("a folder as request", ["decide", *kev, "--request", folder], says=(str(folder),))
+        suite.refused("a request's error names the file", ["decide", *kev, "--request", BASE / "tokenizer.json"], says=("tokenizer.json",))
+        suite.refused("a question past the model's positions", ask + kev, text=long_question.replace(b"word ", b"word word "), says=("questions.q",))
+        looped = variant(folder, KEV, "a link to itself", {"adapter_model.safetensors": None})
+        os.symlink(looped / "adapter_model.safetensors", looped / "adapter_model.safetensors")
+        suite.refused("a link to itself", ask + ["--model", looped, "--base", BASE, "--device", "cpu"], text=good)
+        overflow = json.loads((KEV / "adapter_config.json").read_text())
+        overflow["lora_alpha"] = 2**63
+        model = variant(folder, KEV, "weights that overflow", {"adapter_config.json": json.dumps(overflow).encode()})
+        suite.refused("weights that overflow", ask + ["--model", model, "--base", BASE, "--device", "cpu"], text=good, says=("overflow",))
+        base = variant(folder, BASE, "epsilon below f32", {"config.json": (BASE / "config.json").read_bytes().replace(b"1e-06", b"1e-300")})
+        suite.refused("epsilon below f32", ask + ["--model", KEV, "--base", base, "--device", "cpu"], text=good, says=("rms_norm_eps",))
+        suite.refused("no adapter", ask + kev[:-1] + ["webgpu"], codes=(DEVICE,), text=good, environment={"VK_DRIVER_FILES": "/nonexistent"})
+        for target in ("", folder, "/dev/null", folder / "none" / "packed"):
+            suite.refused(f"pack to {target}", ["pack", KEV, "--base", BASE, "--out", target])
+        copy = variant(folder, BASE, "own weights", {"model.safetensors": (BASE / "model.safetensors").read_bytes()})
+        suite.refused("pack over the weights it reads", ["pack", KEV, "--base", copy, "--out", copy / "model.safetensors"])
+        if (copy / "model.safetensors").read_bytes() != (BASE / "model.safetensors").read_bytes():
+            suite.failed += 1
+            print("FAILED pack over the weights it reads: they changed")
+        request = folder / "request.json"
+        request.write_bytes(good)
+        for name, arguments in {"decide": ["decide", *kev, "--request", request], "tokenize": ["tokenize", *kev[:4], "rain"], "help": ["--help"]}.items():
+            suite.output_lost(f"{name}, output closed", arguments, ">&-")
+            suite.output_lost(f"{name}, disk full", arguments, ">/dev/full")
     print(f"{suite.passed} cases passed, {suite.failed} failed")
     sys.exit(0 if suite.failed == 0 and suite.passed > 50 else 1)
 

@@ -15,6 +15,8 @@ namespace {
 
 using formats::JsonValue;
 
+constexpr uint64_t kBranchTokensMax = 1u << 22;  // of all questions together
+
 struct BenchFlags {
   DeviceFlags device;
   std::string geometry, base;  // geometry: a known name, or a checkpoint
@@ -267,6 +269,11 @@ void print_json(const BenchFlags& flags, const BenchRun& run) {
 }
 
 int run_bench(const BenchFlags& flags) {
+  if (uint64_t{flags.questions} * flags.question_tokens > kBranchTokensMax) {
+    return fail(make_error(ErrorCode::limit_exceeded, "--questions " + std::to_string(flags.questions) + " --question-tokens " +
+                                                          std::to_string(flags.question_tokens) + ": expected at most " +
+                                                          std::to_string(kBranchTokensMax) + " tokens in all"));
+  }
   auto run = run_measurements(flags);
   if (!run) return fail(run.error());
   if (flags.json) {

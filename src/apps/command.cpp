@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 
@@ -104,8 +106,14 @@ std::function<void(uint64_t, uint64_t)> load_progress() {
 Result<std::string> read_text(const std::string& path, uint64_t bytes_max) {
   std::ifstream file;
   if (path != "-") {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (!std::filesystem::exists(status)) {
+      return make_error(ErrorCode::not_found, "\"" + path + "\": cannot open: " + (error ? error.message() : "No such file or directory"));
+    }
+    if (std::filesystem::is_directory(status)) return make_error(ErrorCode::invalid_input, path + ": expected a file, found a folder");
     file.open(path, std::ios::binary);
-    if (!file) return make_error(ErrorCode::not_found, "cannot open " + path);
+    if (!file) return make_error(ErrorCode::io_failed, path + ": cannot open: " + std::strerror(errno));
   }
   std::istream& stream = path == "-" ? std::cin : file;
   std::string text;

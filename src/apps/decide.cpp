@@ -5,6 +5,7 @@
 #include "apps/command.h"
 #include "base/limits.h"
 #include "decisions/request.h"
+#include "engine/decision_engine.h"
 #include "formats/unicode.h"
 
 namespace chorus::apps {
@@ -125,7 +126,11 @@ int run_decide(const DecideFlags& flags) {
   auto model = load_model(flags);
   if (!model) return fail(model.error());
   auto response = (*model)->system_one_json(*body);
-  if (!response) return fail(response.error());
+  if (!response) {
+    Error error = std::move(response).error();
+    if (flags.request.empty()) return fail(error);
+    return fail(std::move(error).with_context("answering " + (flags.request == "-" ? "standard input" : flags.request)));
+  }
   auto parsed = formats::parse_json(*response);
   if (!parsed) return fail(parsed.error());
   const ModelDescription about = (*model)->description();
@@ -154,11 +159,14 @@ Command add_decide(CLI::App& app) {
   request->excludes(state)->excludes(ask);
   state->needs(ask);
   ask->needs(state);
-  command->add_option("--temperature", flags->temperature, "Replaces the checkpoint's temperature")->check(CLI::PositiveNumber);
+  command->add_option("--temperature", flags->temperature, "Replaces the checkpoint's temperature")
+      ->check(CLI::Range(engine::kTemperatureMin, engine::kTemperatureMax));
   command->add_option("--state-tokens-max", flags->state_tokens_max, "Longest state, in tokens with its delimiter")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--row-tokens-max", flags->row_tokens_max, "Longest state plus question, in tokens")->check(CLI::PositiveNumber);
-  command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB");
+      ->check(CLI::Range(1u, UINT32_MAX));
+  command->add_option("--row-tokens-max", flags->row_tokens_max, "Longest state plus question, in tokens")
+      ->check(CLI::Range(1u, UINT32_MAX));
+  command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB")
+      ->check(CLI::Range(uint64_t{1}, UINT64_MAX >> 20));
   command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it");
   command->add_flag("--date-facts", flags->date_facts, "Tell the model the differences between dates in the state");
   command->add_flag("--json", flags->json, "Print the Kev 1.0 response body");

@@ -149,7 +149,8 @@ Command add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Show a checkpoint's architecture, memory plan and where it would run");
   command->add_option("model", flags->model, "Checkpoint folder or packed file")->required();
   command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("--plan-tokens", flags->plan_tokens, "State length that the memory plan counts with")->check(CLI::PositiveNumber);
+  command->add_option("--plan-tokens", flags->plan_tokens, "State length that the memory plan counts with")
+      ->check(CLI::Range(1u, UINT32_MAX));
   command->add_flag("--tensors", flags->tensors, "List every tensor");
   command->add_flag("--json", flags->json, "Print JSON");
   add_device_flags(*command, flags->device);

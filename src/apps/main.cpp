@@ -1,11 +1,64 @@
 // The program `chorus`: reads the command line, builds what the command needs, runs it.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "apps/command.h"
 
+namespace {
+
+using namespace chorus::apps;
+
+// A closed standard stream would lend its number to the next file that is opened, and output would land in that file. The
+// stand-in refuses what the stream is for, so that a read or write of it is still an error.
+bool hold_standard_streams() {
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
+    if (::fcntl(number, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY) != number) return false;
+  }
+  return true;
+}
+
+// Results that did not arrive are a failure, whatever the command thought.
+int after_output(int code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  const std::string reason = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
+  return fail(chorus::make_error(chorus::ErrorCode::io_failed, "standard output: cannot write" + reason));
+}
+
+int wrong_command_line(const CLI::ParseError& error) {
+  const chorus::Error line = chorus::make_error(chorus::ErrorCode::invalid_argument, std::string(error.what()) + " (see --help)");
+  fail(line);
+  return kExitUsage;
+}
+
+int run(const std::vector<Command>& commands) {
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    const std::string name = command.app->get_name();
+    try {
+      return command.run();
+    } catch (const std::bad_alloc&) {
+      return fail(chorus::make_error(chorus::ErrorCode::out_of_memory, name + ": out of memory"));
+    } catch (const std::exception& error) {  // a library's exception that got past its border
+      return fail(chorus::make_error(chorus::ErrorCode::internal, name + ": unexpected: " + error.what()));
+    }
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace chorus::apps;
+  if (!hold_standard_streams()) return kExitInternal;
   CLI::App app{"Dawn Chorus: decision models on WebGPU and the CPU"};
   app.set_version_flag("--version", CHORUS_VERSION);
   app.require_subcommand(1);
@@ -15,16 +68,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return after_output(app.exit(error));
+    return wrong_command_line(error);
   }
-  try {
-    for (const Command& command : commands) {
-      if (command.app->parsed()) return command.run();
-    }
-  } catch (const std::bad_alloc&) {
-    return fail(chorus::make_error(chorus::ErrorCode::out_of_memory, "out of memory"));
-  } catch (const std::exception& error) {  // a library's exception that got past its border
-    return fail(chorus::make_error(chorus::ErrorCode::internal, std::string("unexpected: ") + error.what()));
-  }
-  return kExitUsage;
+  return after_output(run(commands));
 }

@@ -12,7 +12,9 @@ namespace chorus {
 namespace {
 
 Error system_error(const std::filesystem::path& path, const char* action) {
-  return make_error(ErrorCode::io_failed, path.string() + ": cannot " + action + ": " + std::strerror(errno));
+  const bool bad_name = errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ELOOP;
+  return make_error(bad_name ? ErrorCode::not_found : ErrorCode::io_failed,
+                    path.string() + ": cannot " + action + ": " + std::strerror(errno));
 }
 
 constexpr int kNameAttempts = 100;
@@ -20,9 +22,18 @@ constexpr int kNameAttempts = 100;
 }  // namespace
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  if (!path.has_filename()) {
+    return make_error(ErrorCode::invalid_argument, "\"" + path.string() + "\": expected the name of a file to write, found none");
+  }
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(status)) {
     return make_error(ErrorCode::invalid_argument, path.string() + ": expected the name of a file to write, found a folder");
+  }
+  // The rename at the end would put a file in the place of a device or a pipe.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return make_error(ErrorCode::invalid_argument,
+                      path.string() + ": expected a regular file or a free name, found a device, pipe or socket");
   }
   AtomicFile file;
   file.path_ = path;

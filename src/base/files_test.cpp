@@ -89,7 +89,9 @@ TEST_F(FilesTest, AtomicFileAppearsOnlyWhenCommitted) {
   EXPECT_EQ(read(), "new text");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
   EXPECT_EQ(AtomicFile::create(folder_).error().code, ErrorCode::invalid_argument);
-  EXPECT_EQ(AtomicFile::create(folder_ / "no" / "folder").error().code, ErrorCode::io_failed);
+  EXPECT_EQ(AtomicFile::create(folder_ / "no" / "folder").error().code, ErrorCode::not_found);
+  EXPECT_EQ(AtomicFile::create("").error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(AtomicFile::create("/dev/null").error().code, ErrorCode::invalid_argument);  // never replaced by a file
 }
 
 TEST(Bytes, CheckedArithmetic) {

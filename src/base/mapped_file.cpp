@@ -14,7 +14,8 @@ namespace chorus {
 namespace {
 
 Error system_error(const std::filesystem::path& path, const char* action, int number) {
-  const ErrorCode code = number == ENOENT || number == ENOTDIR ? ErrorCode::not_found : ErrorCode::io_failed;
+  const bool bad_name = number == ENOENT || number == ENOTDIR || number == ENAMETOOLONG || number == ELOOP;
+  const ErrorCode code = bad_name ? ErrorCode::not_found : number == ENOMEM ? ErrorCode::out_of_memory : ErrorCode::io_failed;
   return make_error(code, path.string() + ": cannot " + action + ": " + std::strerror(number));
 }
 

@@ -93,10 +93,11 @@ Result<std::unique_ptr<DecisionEngine>> DecisionEngine::load(compute::Backend& b
                                                              const formats::WeightSource& weights, const formats::PointerHead& head,
                                                              double temperature, const EngineOptions& options) {
   std::unique_ptr<DecisionEngine> engine(new DecisionEngine());
-  engine->temperature_ = options.temperature > 0 ? options.temperature : temperature;
-  if (!(engine->temperature_ > 0) || !std::isfinite(engine->temperature_)) {
-    return make_error(ErrorCode::invalid_input,
-                      "temperature: expected a positive finite number, found " + std::to_string(engine->temperature_));
+  engine->temperature_ = options.temperature != 0 ? options.temperature : temperature;
+  if (!(engine->temperature_ >= kTemperatureMin && engine->temperature_ <= kTemperatureMax)) {
+    char text[96];
+    std::snprintf(text, sizeof text, "temperature: expected %g to %g, found %g", kTemperatureMin, kTemperatureMax, engine->temperature_);
+    return make_error(ErrorCode::invalid_input, text);
   }
   if (head.hidden_size != config.hidden_size) {
     return make_error(ErrorCode::invalid_input, "pointer head: expected width " + std::to_string(config.hidden_size) +
@@ -213,8 +214,10 @@ Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const Bran
     BranchScores scores;
     for (uint32_t o = segment_starts[q]; o < segment_starts[q + 1]; ++o) {
       if (!std::isfinite(host_logits[o]) || !std::isfinite(host_probabilities[o])) {
-        return make_error(ErrorCode::internal, "question " + std::to_string(out.size()) + ": option " +
-                                                   std::to_string(o - segment_starts[q]) + " has a logit that is not finite");
+        // Every weight was checked, so what is left are finite weights whose products are too large.
+        return make_error(ErrorCode::invalid_input,
+                          "question " + std::to_string(out.size()) + ": option " + std::to_string(o - segment_starts[q]) +
+                              ": expected a finite logit, found infinity or NaN: the model's weights overflow f32");
       }
       scores.logits.push_back(host_logits[o]);
       scores.probabilities.push_back(host_probabilities[o]);

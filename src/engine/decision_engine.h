@@ -28,6 +28,10 @@ struct MemoryPlan {
   std::string to_line() const;
 };
 
+// Outside of these a temperature is a mistake, and logits over it would leave f32.
+inline constexpr double kTemperatureMin = 1e-6;
+inline constexpr double kTemperatureMax = 1e6;
+
 struct EngineOptions {
   DType dtype = DType::f32;
   uint32_t plan_tokens = 2048;    // prefix length the memory plan counts with

@@ -210,9 +210,10 @@ Status read_text_config(const Section& section, TextConfig& config) {
   CHORUS_TRY(read_delta_net(section, config));
   CHORUS_ASSIGN(config.max_positions, read_size(section, "max_position_embeddings", 1, INT32_MAX));
   CHORUS_ASSIGN(config.rms_epsilon, read_number(section, "rms_norm_eps", kRmsEpsilonDefault));
-  if (!(config.rms_epsilon > 0 && config.rms_epsilon < 1)) {
-    return make_error(ErrorCode::invalid_input,
-                      section.what("rms_norm_eps") + ": expected a number between 0 and 1, found " + python_float_text(config.rms_epsilon));
+  if (!(static_cast<float>(config.rms_epsilon) > 0 && config.rms_epsilon < 1)) {  // kernels take it as f32
+    return make_error(ErrorCode::invalid_input, section.what("rms_norm_eps") +
+                                                    ": expected a number between 0 and 1 that f32 holds, found " +
+                                                    python_float_text(config.rms_epsilon));
   }
   CHORUS_TRY(refuse_unless_text(section, "hidden_act", "silu"));
   return read_token_ids(section, config);

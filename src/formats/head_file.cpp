@@ -59,7 +59,7 @@ Status check_head_dim(uint64_t head_dim, const std::string& where) {
 
 Status check_metadata(const HeadMetadata& metadata, const std::string& where) {
   if (!(std::isfinite(metadata.temperature) && metadata.temperature > 0)) {
-    return malformed(where + ": temperature: expected a finite number above 0, found " + std::to_string(metadata.temperature));
+    return malformed(where + ": temperature: expected a finite number above 0, found " + python_float_text(metadata.temperature));
   }
   if (metadata.lora_rank > kLoraRankMax) {
     return malformed(where + ": lora: expected a rank of at most " + std::to_string(kLoraRankMax) + ", found " +

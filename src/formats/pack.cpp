@@ -90,9 +90,25 @@ void add_head(const PointerHead& head, std::vector<TensorToWrite>& tensors) {
   tensors.push_back(bytes_tensor(prefix + "k.bias", FileDType::F32, vector, std::as_bytes(std::span(head.k_bias))));
 }
 
+// Merged weights in the place of the weights they were made from could not be undone.
+bool is_source_file(const Checkpoint& checkpoint, const std::filesystem::path& out) {
+  std::error_code error;
+  if (!std::filesystem::exists(out, error)) return false;
+  if (std::filesystem::equivalent(out, checkpoint.path, error)) return true;
+  const std::filesystem::path folder = std::filesystem::absolute(out, error).parent_path();
+  const bool inside =
+      std::filesystem::equivalent(folder, checkpoint.path, error) || std::filesystem::equivalent(folder, checkpoint.base_path, error);
+  const std::string name = out.filename().string();
+  return inside && (name.starts_with("model") || name.starts_with("adapter_") || name.starts_with("head.") || name.ends_with(".json"));
+}
+
 }  // namespace
 
 Status write_pack(const Checkpoint& checkpoint, std::string_view tokenizer_json, DType type, const std::filesystem::path& out) {
+  if (is_source_file(checkpoint, out)) {
+    return make_error(ErrorCode::invalid_argument,
+                      out.string() + ": expected another file than those of the checkpoint itself; packing " + checkpoint.path.string());
+  }
   std::vector<TensorToWrite> tensors;
   for (const auto& name : checkpoint.weights->names()) {
     CHORUS_ASSIGN(const std::vector<uint64_t> shape, checkpoint.weights->shape(name));

@@ -363,7 +363,9 @@ Tokenizer::Tokenizer(std::shared_ptr<const Implementation> implementation) : imp
 
 // Left unread, because encode adds nothing around a text and never cuts or pads: post_processor, truncation, padding.
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
-  CHORUS_ASSIGN(const JsonValue document, parse_json(tokenizer_json, {.bytes_max = limits::kTokenizerBytesMax}));
+  auto parsed = parse_json(tokenizer_json, {.bytes_max = limits::kTokenizerBytesMax});
+  if (!parsed.ok()) return std::move(parsed).error().with_context("reading tokenizer.json");
+  const JsonValue document = std::move(parsed).value();
   auto built = std::make_shared<Implementation>();
   CHORUS_ASSIGN(const JsonValue* model, document.member("model", "tokenizer.json"));
   if (!model->is_object()) return invalid(std::string("model: expected an object, found ") + json_kind_name(model->kind()));

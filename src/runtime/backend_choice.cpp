@@ -52,7 +52,12 @@ Result<BackendChoice> choose_backend(const BackendRequest& request) {
     if (choice.backend->info().software) choice.reason += "; the adapter is a software one, slower than the cpu backend";
     return choice;
   }
-  if (by_request) return std::move(webgpu).error();
+  if (by_request) {
+    Error error = std::move(webgpu).error();
+    // Here nothing but an adapter can be missing. To callers a device that is not there is like one that is gone: no file is at fault.
+    if (error.code == ErrorCode::not_found) error.code = ErrorCode::device_lost;
+    return error;
+  }
   choice.backend = make_cpu(request);
   choice.reason = "no hardware WebGPU adapter (" + webgpu.error().to_line() + ")";
   return choice;

@@ -126,7 +126,8 @@ class LoadedModel final : public Model {
         checkpoint_(std::move(checkpoint)),
         tokenizer_(std::move(tokenizer)),
         delimiters_(delimiters),
-        limits_{options_.state_tokens_max, options_.row_tokens_max, options_.truncate_state} {}
+        limits_{std::min(options_.state_tokens_max, checkpoint_.config.max_positions),
+                std::min(options_.row_tokens_max, checkpoint_.config.max_positions), options_.truncate_state} {}
 
   Status ensure_device() {
     if (device_) return {};
@@ -288,7 +289,12 @@ Result<std::unique_ptr<Model>> runtime::load_model(const ModelOptions& options, 
   open.base = options.base;
   CHORUS_ASSIGN(formats::Checkpoint checkpoint, formats::open_checkpoint(options.model, open));
   CHORUS_ASSIGN(const std::string tokenizer_json, checkpoint.tokenizer_json());
-  CHORUS_ASSIGN(formats::Tokenizer tokenizer, formats::Tokenizer::parse(tokenizer_json));
+  auto parsed = formats::Tokenizer::parse(tokenizer_json);
+  if (!parsed) {
+    const bool packed = checkpoint.packed_tokenizer_json.has_value();
+    return std::move(parsed).error().with_context("loading " + (packed ? checkpoint.path : checkpoint.tokenizer_path).string());
+  }
+  formats::Tokenizer tokenizer = std::move(parsed).value();
   CHORUS_ASSIGN(const decisions::Delimiters delimiters, decisions::find_delimiters(tokenizer));
   auto model = std::make_unique<LoadedModel>(options, std::move(factory), std::move(checkpoint), std::move(tokenizer), delimiters);
   CHORUS_TRY(model->ensure_device());
