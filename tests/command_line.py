@@ -37,7 +37,7 @@ class Suite:
         """The command must fail with one of `codes` and one line that contains every string of `says`."""
         done = self.run(arguments, text, environment)
         error = done.stderr.decode(errors="surrogateescape")  # bytes that are not UTF-8 are not printable
-        error = "".join(line for line in error.splitlines(True) if not line.startswith("Warning: vk"))  # the Vulkan loader, not this program
+        error = "".join(line for line in error.splitlines(True) if not line.startswith("Warning: vk"))  # Dawn prints it past its callbacks
         problem = None
         if done.returncode not in codes:
             problem = f"expected exit {codes}"
@@ -134,6 +134,40 @@ def safetensors_cases():
         "wrong type for its bytes": changed(second, dtype="F64"),
         "a tensor missing": join_safetensors(lost, body),
         "NaN in a weight": join_safetensors(header, bytes(poisoned)),
+    }
+
+
+def golden_cases(folder):
+    """Name -> bytes of a golden.safetensors that must not lead to any verdict."""
+    header, body = split_safetensors((folder / "golden.safetensors").read_bytes())
+
+    def changed(edit):
+        """`edit` gets name -> [type, shape, bytes]; the file is laid out anew."""
+        tensors = {name: [info["dtype"], info["shape"], body[slice(*info["data_offsets"])]] for name, info in header.items() if name != "__metadata__"}
+        edit(tensors)
+        out, data = {}, b""
+        for name, (dtype, shape, part) in sorted(tensors.items(), key=lambda item: len(item[1][2]) % 8):
+            out[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+            data += part
+        return join_safetensors(out, data)
+
+    def flat(tensors):
+        shape = tensors["prompt0.logits"][1]
+        tensors["prompt0.logits"][1] = [shape[0] * shape[1]]
+
+    def poisoned(tensors):
+        tensors["prompt1.logits"][2] = tensors["prompt1.logits"][2][:-4] + struct.pack("<f", float("nan"))
+
+    return {
+        "no prompt": changed(lambda tensors: tensors.clear()),
+        "a prompt in the middle missing": changed(lambda tensors: tensors.pop("prompt1.input_ids")),
+        "the last prompt without its ids": changed(lambda tensors: tensors.pop("prompt2.input_ids")),
+        "the first hidden state missing": changed(lambda tensors: tensors.pop("prompt0.hidden.0")),
+        "logits missing": changed(lambda tensors: tensors.pop("prompt0.logits")),
+        "margins missing": changed(lambda tensors: tensors.pop("prompt2.greedy_margin")),
+        "logits of another shape": changed(flat),
+        "NaN among the logits": changed(poisoned),
+        "ids of another type": changed(lambda tensors: tensors["prompt0.input_ids"].__setitem__(0, "F32")),
     }
 
 
@@ -338,6 +372,16 @@ def main():
         if (copy / "model.safetensors").read_bytes() != (BASE / "model.safetensors").read_bytes():
             suite.failed += 1
             print("FAILED pack over the weights it reads: they changed")
+        out = folder / "too-large.safetensors"
+        limited = ["sh", "-c", 'ulimit -f 4; "$0" "$@"', suite.program, "pack", KEV, "--base", BASE, "--out", out]
+        done = subprocess.run([str(part) for part in limited], capture_output=True, timeout=300)
+        clean = done.returncode == INTERNAL and done.stderr.count(b"\n") == 1 and not list(folder.glob("too-large*"))
+        suite.note("pack past the file size limit", None if clean else "expected one line and no file", done)
+        language = ROOT / "tests/data/qwen3_5_text"
+        for name, data in golden_cases(language).items():
+            golden = folder / "lying.safetensors"
+            golden.write_bytes(data)
+            suite.refused(f"golden: {name}", ["verify", language, "--golden", golden, "--device", "cpu"], says=(str(golden),))
         request = folder / "request.json"
         request.write_bytes(good)
         for name, arguments in {"decide": ["decide", *kev, "--request", request], "tokenize": ["tokenize", *kev[:4], "rain"], "help": ["--help"]}.items():

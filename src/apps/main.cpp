@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -59,6 +60,7 @@ int run(const std::vector<Command>& commands) {
 
 int main(int argc, char** argv) {
   if (!hold_standard_streams()) return kExitInternal;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of the shell: the write fails, and what was written is removed
   CLI::App app{"Dawn Chorus: decision models on WebGPU and the CPU"};
   app.set_version_flag("--version", CHORUS_VERSION);
   app.require_subcommand(1);

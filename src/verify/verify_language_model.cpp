@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
+#include "base/bytes.h"
 #include "formats/safetensors.h"
 #include "models/qwen35.h"
 #include "verify/judge.h"
@@ -155,11 +157,30 @@ Result<Line> verify_prompt(const models::Qwen35& model, const TensorStore& store
   return line;
 }
 
+// Prompts and hidden states count from 0 without gaps. A reference behind a gap would never be compared, and nobody would know.
+Status refuse_unreached(const TensorStore& store, const std::string& where) {
+  std::set<std::string> reached;
+  for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) {
+    const std::string prompt = "prompt" + std::to_string(i);
+    for (const char* part : {".input_ids", ".logits", ".greedy_ids", ".greedy_margin"}) reached.insert(prompt + part);
+    for (size_t k = 0; store.find(prompt + ".hidden." + std::to_string(k)); ++k) reached.insert(prompt + ".hidden." + std::to_string(k));
+  }
+  if (reached.empty()) return make_error(ErrorCode::invalid_input, where + ": holds no prompt (expected prompt0.input_ids)");
+  for (const formats::TensorInfo& tensor : store.tensors()) {
+    if (!tensor.name.starts_with("prompt") || reached.contains(tensor.name)) continue;
+    return make_error(ErrorCode::invalid_input,
+                      where + ": tensor " + quote_text(tensor.name) +
+                          " would not be compared: expected prompts (input_ids) and hidden states from 0 without gaps");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Report> verify_language_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
                                      DType dtype) {
   CHORUS_ASSIGN(const TensorStore store, TensorStore::open(golden));
+  CHORUS_TRY(refuse_unreached(store, golden.string()));
   models::LoadOptions options;
   options.dtype = dtype;
   options.language_head = true;
@@ -170,9 +191,6 @@ Result<Report> verify_language_model(compute::Backend& backend, const formats::C
     auto line = verify_prompt(*model, store, "prompt" + std::to_string(i), tolerances_for(dtype));
     if (!line) return std::move(line).error().with_context("while verifying prompt" + std::to_string(i) + " of " + golden.string());
     report.lines.push_back(std::move(line).value());
-  }
-  if (report.lines.empty()) {
-    return make_error(ErrorCode::invalid_input, golden.string() + ": holds no prompt (expected prompt0.input_ids)");
   }
   return report;
 }
