@@ -108,9 +108,10 @@ struct Tally {
   JsonValue json = JsonValue::array();
 };
 
-// Results of one operation, grouped by variant; failures in full.
+// Results of one operation, grouped by variant; failures in full. Without a forced variant the backend chose.
 void report_operation(const std::vector<selftest::CaseResult>& results, bool json, Tally& tally) {
   for (size_t begin = 0; begin < results.size();) {
+    const std::string variant = results[begin].variant.empty() ? "(chosen)" : results[begin].variant;
     size_t end = begin, failed = 0;
     double worst = 0;
     for (; end < results.size() && results[end].variant == results[begin].variant; ++end) {
@@ -119,20 +120,20 @@ void report_operation(const std::vector<selftest::CaseResult>& results, bool jso
       if (result.pass) continue;
       ++failed;
       if (!json)
-        std::printf("FAILED %s/%s %s: %s\n", result.operation.c_str(), result.variant.c_str(), result.name.c_str(), result.detail.c_str());
+        std::printf("FAILED %s/%s %s: %s\n", result.operation.c_str(), variant.c_str(), result.name.c_str(), result.detail.c_str());
     }
     tally.cases += end - begin;
     tally.failed += failed;
     if (json) {
       JsonValue item = JsonValue::object();
       item.set("operation", JsonValue::string(results[begin].operation));
-      item.set("variant", JsonValue::string(results[begin].variant));
+      item.set("variant", JsonValue::string(variant));
       item.set("cases", JsonValue::integer(static_cast<int64_t>(end - begin)));
       item.set("failed", JsonValue::integer(static_cast<int64_t>(failed)));
       tally.json.push_back(std::move(item));
     } else {
-      std::printf("%-16s %-28s %4zu cases  worst error %.2f of its tolerance  %s\n", results[begin].operation.c_str(),
-                  results[begin].variant.c_str(), end - begin, worst, failed == 0 ? "ok" : "FAILED");
+      std::printf("%-16s %-28s %4zu cases  worst error %.2f of its tolerance  %s\n", results[begin].operation.c_str(), variant.c_str(),
+                  end - begin, worst, failed == 0 ? "ok" : "FAILED");
     }
     begin = end;
   }

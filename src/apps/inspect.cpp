@@ -4,6 +4,7 @@
 #include "apps/command.h"
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
+#include "selftest/selftest.h"
 
 namespace chorus::apps {
 
@@ -26,9 +27,6 @@ struct Inspection {
   std::vector<std::string> operations;  // "linear: tile64, row"
 };
 
-const char* const kOperations[] = {"embed",       "linear",       "rms_norm",  "gated_rms_norm", "swiglu",         "causal_conv",
-                                   "gated_delta", "qk_norm_rope", "attention", "gather_rows",    "pointer_scores", "segment_softmax"};
-
 Result<Inspection> inspect(const InspectFlags& flags) {
   formats::OpenOptions open;
   if (!flags.base.empty()) open.base = flags.base;
@@ -41,9 +39,9 @@ Result<Inspection> inspect(const InspectFlags& flags) {
   result.plan = engine::plan_memory(result.checkpoint.config, *choice.backend, options);
   result.device = choice.backend->info();
   result.reason = choice.reason;
-  for (const char* operation : kOperations) {
-    std::string line = std::string(operation) + ":";
-    for (const std::string& variant : choice.backend->variants(operation)) line += " " + variant;
+  for (const selftest::OperationCases& operation : selftest::all_operations()) {
+    std::string line = std::string(operation.operation) + ":";
+    for (const std::string& variant : choice.backend->variants(operation.operation)) line += " " + variant;
     result.operations.push_back(std::move(line));
   }
   return result;

@@ -162,26 +162,61 @@ Result<BufferPtr> DecisionEngine::read_branches(const Prefix& prefix, std::span<
   return model_->advance(*state, tokens, outputs);
 }
 
+namespace {
+
+// Where the read rows of a pass go: each branch's are its option ends, then its decide position.
+struct HeadRows {
+  std::vector<uint32_t> options;         // row of each option
+  std::vector<uint32_t> questions;       // row of each decide position
+  std::vector<uint32_t> owners;          // question of each option
+  std::vector<uint32_t> segments = {0};  // first option of each question, and the end
+  uint32_t row_count = 0;
+
+  explicit HeadRows(std::span<const BranchQuery> branches) {
+    for (const BranchQuery& branch : branches) {
+      for (size_t i = 0; i < branch.option_ends.size(); ++i) {
+        options.push_back(row_count++);
+        owners.push_back(static_cast<uint32_t>(questions.size()));
+      }
+      questions.push_back(row_count++);
+      segments.push_back(static_cast<uint32_t>(options.size()));
+    }
+  }
+};
+
+// Cuts the values of all options into those of each question.
+Status take_scores(const HeadRows& rows, std::span<const float> logits, std::span<const float> probabilities,
+                   std::vector<BranchScores>& out) {
+  for (size_t q = 0; q < rows.questions.size(); ++q) {
+    BranchScores scores;
+    for (uint32_t o = rows.segments[q]; o < rows.segments[q + 1]; ++o) {
+      if (!std::isfinite(logits[o]) || !std::isfinite(probabilities[o])) {
+        // Every weight was checked, so what is left are finite weights whose products are too large.
+        return make_error(ErrorCode::invalid_input,
+                          "question " + std::to_string(out.size()) + ": option " + std::to_string(o - rows.segments[q]) +
+                              ": expected a finite logit, found infinity or NaN: the model's weights overflow f32");
+      }
+      scores.logits.push_back(logits[o]);
+      scores.probabilities.push_back(probabilities[o]);
+    }
+    out.push_back(std::move(scores));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const BranchQuery> branches, std::vector<BranchScores>& out) const {
   compute::Backend& backend = model_->backend();
-  std::vector<uint32_t> option_rows, decide_rows, question_of_option, segment_starts{0};
-  uint32_t row = 0;
-  for (const BranchQuery& branch : branches) {
-    for (size_t i = 0; i < branch.option_ends.size(); ++i) {
-      option_rows.push_back(row++);
-      question_of_option.push_back(static_cast<uint32_t>(decide_rows.size()));
-    }
-    decide_rows.push_back(row++);
-    segment_starts.push_back(static_cast<uint32_t>(option_rows.size()));
-  }
-  const uint32_t options = static_cast<uint32_t>(option_rows.size()), questions = static_cast<uint32_t>(decide_rows.size());
+  const HeadRows rows(branches);
+  const uint32_t options = static_cast<uint32_t>(rows.options.size()), questions = static_cast<uint32_t>(rows.questions.size());
   const uint32_t width = model_->config().hidden_size;
   auto device_u32 = [&](const std::vector<uint32_t>& values) { return upload(backend, std::as_bytes(std::span(values)), "head indices"); };
   auto floats = [&](uint64_t count) { return backend.create_buffer(4 * count, "head rows"); };
-  CHORUS_ASSIGN(BufferPtr option_index, device_u32(option_rows));
-  CHORUS_ASSIGN(BufferPtr decide_index, device_u32(decide_rows));
-  CHORUS_ASSIGN(BufferPtr owner, device_u32(question_of_option));
-  CHORUS_ASSIGN(BufferPtr segments, device_u32(segment_starts));
+  CHORUS_ASSIGN(BufferPtr option_index, device_u32(rows.options));
+  CHORUS_ASSIGN(BufferPtr decide_index, device_u32(rows.questions));
+  CHORUS_ASSIGN(BufferPtr owner, device_u32(rows.owners));
+  CHORUS_ASSIGN(BufferPtr segments, device_u32(rows.segments));
   CHORUS_ASSIGN(BufferPtr option_hidden, floats(static_cast<uint64_t>(options) * width));
   CHORUS_ASSIGN(BufferPtr decide_hidden, floats(static_cast<uint64_t>(questions) * width));
   CHORUS_ASSIGN(BufferPtr keys, floats(static_cast<uint64_t>(options) * head_dim_));
@@ -189,13 +224,13 @@ Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const Bran
   CHORUS_ASSIGN(BufferPtr logits, floats(options));
   CHORUS_ASSIGN(BufferPtr probabilities, floats(options));
 
-  const View rows{&hidden, 0, row, width, width};
+  const View read{&hidden, 0, rows.row_count, width, width};
   const MutableView option_view{option_hidden.get(), 0, options, width, width},
       decide_view{decide_hidden.get(), 0, questions, width, width};
   const MutableView key_view{keys.get(), 0, options, head_dim_, head_dim_}, query_view{queries.get(), 0, questions, head_dim_, head_dim_};
   CHORUS_ASSIGN(auto batch, backend.begin_batch());
-  CHORUS_TRY(batch->gather_rows({rows, option_index.get(), option_view}));
-  CHORUS_TRY(batch->gather_rows({rows, decide_index.get(), decide_view}));
+  CHORUS_TRY(batch->gather_rows({read, option_index.get(), option_view}));
+  CHORUS_TRY(batch->gather_rows({read, decide_index.get(), decide_view}));
   CHORUS_TRY(batch->linear({option_view, key_weight_.get(), key_bias_.get(), key_view, LinearStore::overwrite}));
   CHORUS_TRY(batch->linear({decide_view, query_weight_.get(), query_bias_.get(), query_view, LinearStore::overwrite}));
   CHORUS_TRY(batch->pointer_scores({query_view, key_view, owner.get(), 1.0f / std::sqrt(static_cast<float>(head_dim_)),
@@ -208,23 +243,7 @@ Status DecisionEngine::score(const compute::Buffer& hidden, std::span<const Bran
   CHORUS_TRY(batch->submit());
   std::vector<float> host(2ull * options);
   CHORUS_TRY(backend.read(*both, 0, std::as_writable_bytes(std::span(host))));
-  const float* host_logits = host.data();
-  const float* host_probabilities = host.data() + options;
-  for (uint32_t q = 0; q < questions; ++q) {
-    BranchScores scores;
-    for (uint32_t o = segment_starts[q]; o < segment_starts[q + 1]; ++o) {
-      if (!std::isfinite(host_logits[o]) || !std::isfinite(host_probabilities[o])) {
-        // Every weight was checked, so what is left are finite weights whose products are too large.
-        return make_error(ErrorCode::invalid_input,
-                          "question " + std::to_string(out.size()) + ": option " + std::to_string(o - segment_starts[q]) +
-                              ": expected a finite logit, found infinity or NaN: the model's weights overflow f32");
-      }
-      scores.logits.push_back(host_logits[o]);
-      scores.probabilities.push_back(host_probabilities[o]);
-    }
-    out.push_back(std::move(scores));
-  }
-  return {};
+  return take_scores(rows, std::span(host).first(options), std::span(host).subspan(options), out);
 }
 
 Result<std::vector<BranchScores>> DecisionEngine::evaluate(const Prefix& prefix, std::span<const BranchQuery> branches) const {

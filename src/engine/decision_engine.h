@@ -20,7 +20,7 @@ namespace chorus::engine {
 // Device bytes, by purpose.
 struct MemoryPlan {
   uint64_t weights = 0;
-  uint64_t workspace = 0;  // activations and scratch of one pass
+  uint64_t workspace = 0;  // activations of one pass and room for the delta rule; scratch of other kernels comes on top
   uint64_t snapshot = 0;   // one prefix of `snapshot_tokens`
   uint32_t snapshot_tokens = 0;
   uint64_t largest_buffer = 0;

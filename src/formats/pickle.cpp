@@ -221,6 +221,10 @@ class Machine {
     }
     if (kind == Kind::dict && items.size() % 2 != 0) return failure("a dictionary is given a key without a value");
     auto& list = nodes_[target].items;
+    if (items.size() > kNodesMax - list.size()) {  // one value may be added many times
+      return failure("a " + std::string(pickle_kind_name(kind)) + " of more than " + std::to_string(kNodesMax) + " values",
+                     ErrorCode::limit_exceeded);
+    }
     list.insert(list.end(), items.begin(), items.end());
     return {};
   }

@@ -105,13 +105,26 @@ class Binder {
       const uint32_t end = std::min(first + count, part_begin + part_rows);
       if (begin < end) {
         const size_t elements = static_cast<size_t>(end - begin) * cols;
-        CHORUS_TRY(weights_.read_rows(name, begin - part_begin, end - begin, out.subspan(static_cast<size_t>(written) * cols, elements)));
+        const std::span<float> values = out.subspan(static_cast<size_t>(written) * cols, elements);
+        CHORUS_TRY(weights_.read_rows(name, begin - part_begin, end - begin, values));
+        CHORUS_TRY(check_range(name, values));
         written += end - begin;
       }
       part_begin += part_rows;
     }
     CHORUS_CHECK(written == count);
     return {};
+  }
+
+  // A finite weight must stay finite in the stored type; bf16 has the range of f32.
+  Status check_range(const std::string& name, std::span<const float> values) const {
+    constexpr float kHalfEnd = 65520;  // from here on f16 rounds to infinity
+    if (options_.dtype != DType::f16) return {};
+    float largest = 0;
+    for (float value : values) largest = std::max(largest, std::abs(value));
+    if (largest < kHalfEnd) return {};
+    return make_error(ErrorCode::unsupported,
+                      "tensor " + name + ": f16 holds magnitudes below 65520, found " + std::to_string(largest) + "; bf16 and f32 hold it");
   }
 
   void report(uint64_t bytes) {
