@@ -37,10 +37,11 @@ struct Widths {
   // Second scratch: convolution output, feed-forward activation, or queries.
   uint32_t inner() const { return std::max({conv_channels, feed_forward, queries}); }
   uint32_t mixed() const { return std::max(delta_values, queries); }
-  // f32 elements of workspace per row; the last term covers the chunked delta rule's U, W and 64-wide score block.
+  // f32 elements of workspace per row. Beside the buffers of a pass: the chunked delta rule's U, W and 64-wide score block, and a copy of
+  // the widest row in another form, as backends make for a product.
   uint64_t row_elements(const TextConfig& c) const {
-    return 2ull * hidden + wide + inner() + mixed() + 2ull * kv +
-           static_cast<uint64_t>(c.linear_value_heads) * (c.linear_key_dim + c.linear_value_dim + 64);
+    const uint64_t delta_scratch = static_cast<uint64_t>(c.linear_value_heads) * (c.linear_key_dim + c.linear_value_dim + 64);
+    return 2ull * hidden + wide + inner() + mixed() + 2ull * kv + delta_scratch + feed_forward;
   }
 };
 
@@ -566,9 +567,13 @@ Result<BufferPtr> Qwen35::advance(SequenceState& state, std::span<const uint32_t
       CHORUS_ASSIGN(all, backend_.create_buffer(outputs.size() * row_bytes, "hidden rows"));
     }
   }
+  // Passes of about equal size: a short last one would leave most of a wide device idle.
+  const size_t passes = (tokens.size() + rows_max_ - 1) / rows_max_;
+  const size_t even = passes == 0 ? 0 : ((tokens.size() + passes - 1) / passes + 63) / 64 * 64;
+  const size_t pass_rows_now = std::min<size_t>(even, rows_max_);
   size_t next_output = 0;
   for (size_t done = 0; done < tokens.size();) {
-    const uint32_t rows = static_cast<uint32_t>(std::min<size_t>(rows_max_, tokens.size() - done));
+    const uint32_t rows = static_cast<uint32_t>(std::min<size_t>(pass_rows_now, tokens.size() - done));
     std::vector<uint32_t> piece_outputs;
     const size_t first_output = next_output;
     for (; next_output < outputs.size() && outputs[next_output] < done + rows; ++next_output) {

@@ -24,7 +24,7 @@ static_assert(sizeof(MergeParams) == 64);
 
 constexpr uint32_t kHeadDimMax = 256;
 constexpr uint32_t kSinglePartKeys = 256;           // own sequences up to here have one part
-constexpr uint64_t kScratchBytesMax = 64ull << 20;  // of the partial sums of one slice, for prefix and own parts each
+constexpr uint64_t kScratchBytesMax = 16ull << 20;  // of the partial sums of one slice, for prefix and own parts each
 constexpr uint32_t kMergeThreads = 256;
 
 struct Tile {

@@ -173,7 +173,8 @@ TEST(LinearPlan, ShardsWriteTheirColumns) {
   ASSERT_EQ(plan->steps.size(), 4u);
   for (size_t index = 0; index < 4; ++index) {
     const LinearStep& step = plan->steps[index];
-    EXPECT_EQ(step.shard, index);
+    EXPECT_EQ(step.weight.storage, product.weight->shards()[index].storage);
+    EXPECT_EQ(step.weight.offset, 0u);
     EXPECT_EQ(step.params.cols, index == 3 ? 4u : 12u);
     const LinearParams& stored = step.reduce_shader ? step.reduce_params : step.params;
     EXPECT_EQ(stored.result_offset, index * 12);
@@ -187,7 +188,35 @@ TEST(LinearPlan, AShardOfOddWidthIsReadByElements) {
   Product product(70, 40, 16, 13);
   auto plan = plan_linear(product.args, big_adapter(), "");
   ASSERT_TRUE(plan.ok());
-  for (const LinearStep& step : plan->steps) EXPECT_TRUE(step.shader->variant.ends_with("_element")) << step.shard;
+  for (const LinearStep& step : plan->steps) EXPECT_TRUE(step.shader->variant.ends_with("_element"));
+}
+
+// 18,432 x 2,560 f32 weights as terms are 189 MB: the product goes part by part, so that scratch stays small.
+TEST(LinearPlan, LargeWeightsGoThroughTermsInParts) {
+  Product product(704, 18432, 2560);
+  auto plan = plan_linear(product.args, matrix_adapter(), "");
+  ASSERT_TRUE(plan.ok());
+  ASSERT_GT(plan->steps.size(), 1u);
+  uint32_t next = 0;
+  for (const LinearStep& step : plan->steps) {
+    const LinearParams& stored = step.reduce_shader ? step.reduce_params : step.params;
+    EXPECT_EQ(stored.result_offset, next);
+    EXPECT_EQ(step.weight.offset, uint64_t{next} * 2560 * 4);
+    EXPECT_EQ(step.weight.offset % 256, 0u);
+    EXPECT_EQ(step.weight.size, uint64_t{step.params.cols} * 2560 * 4);
+    ASSERT_TRUE(step.matrix.has_value());
+    EXPECT_LE(step.matrix->weight.plane_bytes, uint64_t{48} << 20);
+    next += step.params.cols;
+  }
+  EXPECT_EQ(next, 18432u);
+}
+
+TEST(LinearPlan, FewRowsTakeLargeWeightsWhole) {
+  Product product(60, 18432, 2560);
+  auto plan = plan_linear(product.args, matrix_adapter(), "");
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->steps.size(), 1u);
+  EXPECT_FALSE(plan->steps[0].matrix.has_value());
 }
 
 TEST(LinearPlan, RowsThatDoNotFitABindingAreSliced) {

@@ -17,7 +17,12 @@ constexpr uint32_t kReduceWorkgroup = 64;
 constexpr uint32_t kColumnsPerReduce = 4;
 constexpr uint32_t kSplitsMax = 32;
 constexpr uint32_t kBandRows = 16;  // tile rows whose x is meant to stay in cache while the weights pass by
-constexpr uint64_t kScratchBytesMax = uint64_t{512} << 20;
+// Scratch is kept small beside the weights: planes of partial sums, terms of x, terms of one part of a weight.
+constexpr uint64_t kPlaneBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kXTermBytesMax = uint64_t{128} << 20;
+constexpr uint64_t kWeightTermBytesMax = uint64_t{48} << 20;
+constexpr uint32_t kPartFromRows = 128;   // fewer rows do not pay for a product in parts
+constexpr uint32_t kPartAlignment = 128;  // weight rows; whole tiles, and a byte offset that every adapter can bind
 
 // The tiles of linear.variants. `rate`: operations per second of one compute unit that is busy with several of this tile, relative to
 // the best. `alone`: how much longer a single one takes than its share. Both measured on an H200 (docs/kernels-linear.md).
@@ -123,10 +128,11 @@ uint64_t plane_elements(uint32_t rows, uint32_t cols) { return uint64_t{rows} * 
 uint64_t term_bytes(uint32_t rows, uint32_t quads, uint32_t terms) { return uint64_t{rows} * octs_of(quads) * 16 * terms; }
 
 bool scratch_fits(const LinearShape& shape, const LinearCut& cut, const gpu::Capabilities& capabilities) {
-  const uint64_t most = std::min(kScratchBytesMax, capabilities.storage_binding_bytes_max);
-  if (cut.splits > 1 && plane_elements(shape.rows, shape.cols) * cut.splits * 4 > most) return false;
+  const uint64_t binding = capabilities.storage_binding_bytes_max;
+  if (cut.splits > 1 && plane_elements(shape.rows, shape.cols) * cut.splits * 4 > std::min(kPlaneBytesMax, binding)) return false;
   if (cut.weight_terms == 0) return true;
-  return term_bytes(shape.rows, shape.weight_quads, 2) <= most && term_bytes(shape.cols, shape.weight_quads, cut.weight_terms) <= most;
+  if (term_bytes(shape.rows, shape.weight_quads, 2) > std::min(kXTermBytesMax, binding)) return false;
+  return !needs_terms(shape) || term_bytes(shape.cols, shape.weight_quads, cut.weight_terms) <= std::min(kWeightTermBytesMax, binding);
 }
 
 }  // namespace
@@ -175,23 +181,53 @@ struct Product {
   std::string_view forced;
 };
 
-// The columns of `out` that a shard makes.
-compute::View columns_of(const compute::MutableView& out, const WebgpuWeight::Shard& shard) {
+// Rows of the weight that one product takes: a shard, or a part of one whose terms fit scratch.
+struct WeightPart {
+  uint32_t first_row = 0;
+  uint32_t row_count = 0;
+  gpu::Binding binding;
+};
+
+std::vector<WeightPart> parts_of(const Product& product, uint32_t rows) {
+  const WebgpuWeight& weight = product.weight;
+  const uint32_t quads = weight.padded_cols() / 4;
+  const uint64_t row_bytes = uint64_t{quads} * 4 * dtype_bytes(weight.dtype());
+  const uint64_t term_row_bytes = term_bytes(1, quads, terms_of(weight.dtype()));
+  const bool in_parts =
+      rows >= kPartFromRows && has_matrices(product.capabilities) && needs_terms({rows, weight.rows(), quads, weight.dtype()});
+  std::vector<WeightPart> parts;
+  for (const WebgpuWeight::Shard& shard : weight.shards()) {
+    uint32_t part_rows = shard.row_count;
+    if (in_parts && term_row_bytes * shard.row_count > kWeightTermBytesMax) {
+      const uint64_t term_bytes_of_shard = term_row_bytes * shard.row_count;
+      const uint32_t count = static_cast<uint32_t>((term_bytes_of_shard + kWeightTermBytesMax - 1) / kWeightTermBytesMax);
+      part_rows = divide_up(divide_up(shard.row_count, count), kPartAlignment) * kPartAlignment;
+    }
+    for (uint32_t first = 0; first < shard.row_count; first += part_rows) {
+      const uint32_t count = std::min(part_rows, shard.row_count - first);
+      parts.push_back({shard.first_row + first, count, {shard.storage, gpu::Access::read, first * row_bytes, count * row_bytes}});
+    }
+  }
+  return parts;
+}
+
+// The columns of `out` that a part makes.
+compute::View columns_of(const compute::MutableView& out, const WeightPart& part) {
   compute::View columns = out;
-  columns.offset += shard.first_row;
-  columns.cols = shard.row_count;
+  columns.offset += part.first_row;
+  columns.cols = part.row_count;
   return columns;
 }
 
-LinearParams product_params(const Product& product, const WebgpuWeight::Shard& shard, RowSlice slice) {
+LinearParams product_params(const Product& product, const WeightPart& part, RowSlice slice) {
   LinearParams params;
   params.rows = slice.count;
-  params.cols = shard.row_count;
+  params.cols = part.row_count;
   params.depth = product.args.x.cols;
   params.weight_quads = product.weight.padded_cols() / 4;
   params.x_stride = product.args.x.stride;
   params.result_stride = product.args.out.stride;
-  params.bias_offset = shard.first_row;
+  params.bias_offset = part.first_row;
   if (product.args.bias) params.flags |= kLinearFlagBias;
   if (product.args.store == compute::LinearStore::add) params.flags |= kLinearFlagAdd;
   return params;
@@ -266,17 +302,16 @@ Result<LinearMatrix> plan_matrix(const Product& product, const LinearStep& step,
   return matrix;
 }
 
-Result<LinearStep> plan_step(const Product& product, size_t shard_index, RowSlice slice, std::string& variant) {
-  const WebgpuWeight::Shard& shard = product.weight.shards()[shard_index];
+Result<LinearStep> plan_step(const Product& product, const WeightPart& part, RowSlice slice, std::string& variant) {
   const gpu::Capabilities& capabilities = product.capabilities;
-  const compute::View out = columns_of(product.args.out, shard);
+  const compute::View out = columns_of(product.args.out, part);
   const std::string access = quad_aligned(product.args.x) && quad_aligned(out) ? "quad" : "element";
   const std::string dtype(dtype_name(product.weight.dtype()));
 
   LinearStep step;
   step.slice = slice;
-  step.shard = shard_index;
-  step.params = product_params(product, shard, slice);
+  step.weight = part.binding;
+  step.params = product_params(product, part, slice);
   LinearParams& params = step.params;
   RowWindow x_window = bind_rows(product.args.x, slice, gpu::Access::read, capabilities);
   RowWindow out_window = bind_rows(out, slice, gpu::Access::read_write, capabilities);
@@ -326,9 +361,9 @@ Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capab
     }
   }
   for (const RowSlice& slice : slices) {
-    for (size_t shard = 0; shard < product.weight.shards().size(); ++shard) {
+    for (const WeightPart& part : parts_of(product, slice.count)) {
       std::string variant;
-      CHORUS_ASSIGN(LinearStep step, plan_step(product, shard, slice, variant));
+      CHORUS_ASSIGN(LinearStep step, plan_step(product, part, slice, variant));
       if (plan.variant.empty()) plan.variant = variant;
       plan.steps.push_back(std::move(step));
     }
@@ -370,15 +405,15 @@ Status record_product(WebgpuContext& context, const LinearStep& step, const Oper
 }
 
 Status record_step(WebgpuContext& context, const compute::LinearArgs& args, const LinearStep& step) {
-  const std::shared_ptr<gpu::Storage>& shard = weight_of(args.weight).shards()[step.shard].storage;
-  const gpu::Binding weight{shard, gpu::Access::read};
-  const gpu::Binding bias{args.bias ? storage_of(args.bias) : shard, gpu::Access::read};  // without a bias: something that is only read
-  const Operands operands{step.x, weight, bias};
+  // Without a bias: something that is only read.
+  const gpu::Binding bias = args.bias ? gpu::Binding{storage_of(args.bias), gpu::Access::read} : step.weight;
+  const Operands operands{step.x, step.weight, bias};
   if (step.reduce_shader == nullptr) return record_product(context, step, operands, step.out);
   CHORUS_ASSIGN(const std::shared_ptr<gpu::Storage> scratch, context.scratch.acquire("linear", step.scratch_bytes));
   CHORUS_TRY(record_product(context, step, operands, gpu::Binding{scratch, gpu::Access::read_write}));
   const gpu::Binding planes{scratch, gpu::Access::read};
-  return context.device.dispatch({step.reduce_shader, {planes, weight, bias, step.out}, as_params(step.reduce_params), step.reduce_grid});
+  return context.device.dispatch(
+      {step.reduce_shader, {planes, step.weight, bias, step.out}, as_params(step.reduce_params), step.reduce_grid});
 }
 
 }  // namespace

@@ -83,10 +83,10 @@ struct LinearMatrix {
   LinearMatrixParams params;
 };
 
-// The product of one slice of rows and one shard of the weight.
+// The product of one slice of rows and one shard of the weight, or a part of one.
 struct LinearStep {
   RowSlice slice;
-  size_t shard = 0;
+  gpu::Binding weight;  // a shard, or a part of one
   const gpu::ShaderSource* shader = nullptr;
   std::optional<LinearMatrix> matrix;  // then `shader` takes these parameters
   LinearParams params;                 // x_offset and, without splits, result_offset count from the start of the binding
