@@ -376,8 +376,11 @@ namespace {
 // Fills scratch with the terms of one operand. `terms` and `scales` come out as bindings to read.
 Status record_terms(WebgpuContext& context, const LinearTerms& plan, const gpu::Binding& source, const std::string& slot,
                     gpu::Binding& terms, gpu::Binding& scales) {
-  CHORUS_ASSIGN(terms.storage, context.scratch.acquire("linear terms of " + slot, plan.plane_bytes));
-  CHORUS_ASSIGN(scales.storage, context.scratch.acquire("linear scales of " + slot, uint64_t{plan.params.rows} * 4));
+  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> terms_storage, context.scratch.acquire("linear terms of " + slot, plan.plane_bytes));
+  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> scales_storage,
+                context.scratch.acquire("linear scales of " + slot, uint64_t{plan.params.rows} * 4));
+  terms = gpu::Binding{std::move(terms_storage), gpu::Access::read};  // whole: offset and size of another binding must not linger
+  scales = gpu::Binding{std::move(scales_storage), gpu::Access::read};
   const gpu::Binding terms_out{terms.storage, gpu::Access::read_write};
   const gpu::Binding scales_out{scales.storage, gpu::Access::read_write};
   return context.device.dispatch({plan.shader, {source, terms_out, scales_out}, as_params(plan.params), plan.grid});
