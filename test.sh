@@ -177,7 +177,7 @@ stage_webgpu() {
   local adapter
   for adapter in lavapipe swiftshader; do
     tests "webgpu tests on $adapter" on "$adapter" build/dev/tests/chorus_webgpu_tests
-    step "self-test on $adapter" on "$adapter" build/dev/chorus devices --self-test
+    step "self-test on $adapter" on "$adapter" build/dev/chorus devices --self-test --device webgpu
   done
 }
 
