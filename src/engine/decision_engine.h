@@ -36,7 +36,7 @@ struct EngineOptions {
   DType dtype = DType::f32;
   uint32_t plan_tokens = 2048;    // prefix length the memory plan counts with
   uint64_t memory_bytes_max = 0;  // refuse a plan above this; 0: only the backend's own limits
-  uint64_t workspace_bytes_max = 213ull << 20;
+  uint64_t workspace_bytes_max = 170ull << 20;
   uint32_t rows_max = 2048;  // rows of one pass, at most
   double temperature = 0;    // 0: the checkpoint's
   models::LoadProgress progress;

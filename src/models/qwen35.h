@@ -26,7 +26,7 @@ using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 struct LoadOptions {
   DType dtype = DType::f32;                     // of matrices; vectors are f32 always
   bool language_head = false;                   // also bind what `logits` needs
-  uint64_t workspace_bytes_max = 213ull << 20;  // bounds the rows of one pass
+  uint64_t workspace_bytes_max = 170ull << 20;  // bounds the rows of one pass
   uint32_t rows_max = 2048;                     // rows of one pass, at most
   LoadProgress progress;
 };

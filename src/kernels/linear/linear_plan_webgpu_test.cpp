@@ -206,6 +206,7 @@ TEST(LinearPlan, LargeWeightsGoThroughTermsInParts) {
     EXPECT_EQ(step.weight.size, uint64_t{step.params.cols} * 2560 * 4);
     ASSERT_TRUE(step.matrix.has_value());
     EXPECT_LE(step.matrix->weight.plane_bytes, uint64_t{48} << 20);
+    EXPECT_EQ(step.matrix->weight.reserve_bytes, uint64_t{48} << 20);
     next += step.params.cols;
   }
   EXPECT_EQ(next, 18432u);

@@ -282,6 +282,11 @@ Result<LinearMatrix> plan_matrix(const Product& product, const LinearStep& step,
   if (needs_terms({plain.rows, plain.cols, plain.weight_quads, dtype})) {
     CHORUS_ASSIGN(matrix.weight, plan_terms("weight_" + std::string(dtype_name(dtype)), plain.cols, plain.weight_quads, cut.weight_terms,
                                             product.capabilities));
+    // One size for all weights that go in parts: scratch that grows in the middle of a pass is held twice until the pass has run.
+    const uint64_t whole = term_bytes(product.weight.rows(), plain.weight_quads, cut.weight_terms);
+    if (whole > kWeightTermBytesMax) {
+      matrix.weight.reserve_bytes = std::min(kWeightTermBytesMax, product.capabilities.storage_binding_bytes_max);
+    }
   }
   LinearMatrixParams& params = matrix.params;
   params.rows = plain.rows;
@@ -376,7 +381,8 @@ namespace {
 // Fills scratch with the terms of one operand. `terms` and `scales` come out as bindings to read.
 Status record_terms(WebgpuContext& context, const LinearTerms& plan, const gpu::Binding& source, const std::string& slot,
                     gpu::Binding& terms, gpu::Binding& scales) {
-  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> terms_storage, context.scratch.acquire("linear terms of " + slot, plan.plane_bytes));
+  const uint64_t bytes = std::max(plan.plane_bytes, plan.reserve_bytes);
+  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> terms_storage, context.scratch.acquire("linear terms of " + slot, bytes));
   CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> scales_storage,
                 context.scratch.acquire("linear scales of " + slot, uint64_t{plan.params.rows} * 4));
   terms = gpu::Binding{std::move(terms_storage), gpu::Access::read};  // whole: offset and size of another binding must not linger

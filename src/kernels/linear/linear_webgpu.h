@@ -75,7 +75,8 @@ struct LinearTerms {
   const gpu::ShaderSource* shader = nullptr;  // null: the operand is used as it is
   LinearTermsParams params;
   gpu::Grid grid;
-  uint64_t plane_bytes = 0;  // of all planes
+  uint64_t plane_bytes = 0;    // of all planes
+  uint64_t reserve_bytes = 0;  // scratch to ask for at least
 };
 
 struct LinearMatrix {
