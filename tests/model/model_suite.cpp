@@ -146,7 +146,7 @@ void check_question_batches(compute::Backend& backend, uint32_t many) {
   const std::vector<engine::BranchQuery> branches = some_branches(std::max(many, 9u), vocabulary);
 
   std::vector<engine::BranchScores> alone;
-  for (uint32_t i = 0; i < std::min<size_t>(branches.size(), 64); ++i) {
+  for (uint32_t i = 0; i < std::min<size_t>(branches.size(), 20); ++i) {
     alone.push_back(must(engine->evaluate(prefix, std::span(branches).subspan(i, 1)))[0]);
   }
   for (uint32_t count : {1u, 8u, 9u, many}) {
