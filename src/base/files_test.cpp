@@ -88,10 +88,15 @@ TEST_F(FilesTest, AtomicFileAppearsOnlyWhenCommitted) {
   }
   EXPECT_EQ(read(), "new text");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  EXPECT_EQ(AtomicFile::create(folder_).error().code, ErrorCode::invalid_argument);
-  EXPECT_EQ(AtomicFile::create(folder_ / "no" / "folder").error().code, ErrorCode::not_found);
-  EXPECT_EQ(AtomicFile::create("").error().code, ErrorCode::invalid_argument);
-  EXPECT_EQ(AtomicFile::create("/dev/null").error().code, ErrorCode::invalid_argument);  // never replaced by a file
+  const auto refusal = [](const std::filesystem::path& target) {
+    const auto made = AtomicFile::create(target);
+    return made.ok() ? "accepted" : error_code_name(made.error().code);
+  };
+  EXPECT_STREQ(refusal(folder_), "invalid_argument");
+  EXPECT_STREQ(refusal(folder_ / "no" / "folder"), "not_found");
+  EXPECT_STREQ(refusal(""), "invalid_argument");
+  ASSERT_TRUE(std::filesystem::is_character_file("/dev/zero"));
+  EXPECT_STREQ(refusal("/dev/zero"), "invalid_argument");  // a device is never replaced by a file
 }
 
 TEST(Bytes, CheckedArithmetic) {
