@@ -364,7 +364,9 @@ def main():
         suite.refused("weights that overflow", ask + ["--model", model, "--base", BASE, "--device", "cpu"], text=good, says=("overflow",))
         base = variant(folder, BASE, "epsilon below f32", {"config.json": (BASE / "config.json").read_bytes().replace(b"1e-06", b"1e-300")})
         suite.refused("epsilon below f32", ask + ["--model", KEV, "--base", base, "--device", "cpu"], text=good, says=("rms_norm_eps",))
-        suite.refused("no adapter", ask + kev[:-1] + ["webgpu"], codes=(DEVICE,), text=good, environment={"VK_DRIVER_FILES": "/nonexistent"})
+        nowhere = {"VK_DRIVER_FILES": "/nonexistent"}
+        with_webgpu = b"CHORUS_WEBGPU=OFF" not in suite.run(ask + kev[:-1] + ["webgpu"], good, nowhere).stderr
+        suite.refused("no adapter", ask + kev[:-1] + ["webgpu"], codes=(DEVICE if with_webgpu else INPUT,), text=good, environment=nowhere)
         # A pipe of our own stands for every device: a faulty program would put a file in its place.
         os.mkfifo(folder / "pipe")
         for target in ("", folder, folder / "pipe", folder / "none" / "packed"):
