@@ -59,6 +59,43 @@ class Weight {
 // Called with growing first_row, in slices that the backend chooses, so that a load needs little memory.
 using RowSource = std::function<Status(uint32_t first_row, uint32_t row_count, std::span<float> out)>;
 
+// The shape of an expert network: gate_up [2 * inner, hidden] (gate rows, then up rows), down [hidden, inner], f32 biases of both or none.
+struct ExpertShape {
+  uint32_t hidden = 0;
+  uint32_t inner = 0;
+  DType dtype = DType::f32;
+  bool biases = false;
+  bool operator==(const ExpertShape&) const = default;
+};
+
+// One expert as bytes, the same on disk, in memory and on every device. All parts start at multiples of 64 bytes:
+//   gate_up [2 * inner][hidden_padded], down [hidden][inner_padded] in dtype, rows padded with zeros to a multiple of 8 elements;
+//   then, with biases, f32 [2 * inner] and f32 [hidden].
+// Sizes are at most limits::kModelDimensionMax, so that nothing here overflows.
+struct ExpertRecord {
+  uint32_t hidden_padded = 0, inner_padded = 0;  // elements
+  uint64_t down_offset = 0;                      // bytes; gate_up starts at 0
+  uint64_t gate_up_bias_offset = 0, down_bias_offset = 0;
+  uint64_t bytes = 0;  // a multiple of 64
+
+  explicit ExpertRecord(const ExpertShape& shape);
+};
+
+// Room for `slots` experts of one shape in memory that the backend computes from.
+class ExpertBank {
+ public:
+  virtual ~ExpertBank() = default;
+  const ExpertShape& shape() const { return shape_; }
+  uint32_t slots() const { return slots_; }
+
+ protected:
+  ExpertBank(const ExpertShape& shape, uint32_t slots) : shape_(shape), slots_(slots) {}
+
+ private:
+  ExpertShape shape_;
+  uint32_t slots_;
+};
+
 // Records operations, in order; each sees the results of those before it. Nothing is promised to have run before submit().
 // The operations and their argument structs are documented in compute/ops.h. Arguments are checked (compute/check.h) before recording.
 class Batch {
@@ -77,9 +114,24 @@ class Batch {
   virtual Status pointer_scores(const PointerScoresArgs&) = 0;
   virtual Status segment_softmax(const SegmentSoftmaxArgs&) = 0;
   virtual Status copy(const CopyArgs&) = 0;
+  virtual Status layer_norm(const LayerNormArgs&) { return not_here("layer_norm"); }
+  virtual Status rope(const RopeArgs&) { return not_here("rope"); }
+  virtual Status head_linear(const HeadLinearArgs&) { return not_here("head_linear"); }
+  virtual Status attend(const AttendArgs&) { return not_here("attend"); }
+  virtual Status select_keys(const SelectKeysArgs&) { return not_here("select_keys"); }
+  virtual Status router(const RouterArgs&) { return not_here("router"); }
+  virtual Status expert_ffn(const ExpertFfnArgs&) { return not_here("expert_ffn"); }
+  virtual Status combine_routes(const CombineRoutesArgs&) { return not_here("combine_routes"); }
+  virtual Status argmax(const ArgmaxArgs&) { return not_here("argmax"); }
+  virtual Status sample(const SampleArgs&) { return not_here("sample"); }
   // Runs everything recorded since the last submit. Errors of the device during these operations are returned here
   // or by the next Backend::read, never lost.
   virtual Status submit() = 0;
+
+ private:
+  static Error not_here(const char* operation) {
+    return make_error(ErrorCode::unsupported, std::string(operation) + ": this backend does not have the operation");
+  }
 };
 
 struct BackendInfo {
@@ -123,6 +175,22 @@ class Backend {
   // Values are rounded once from f32 to `dtype` (nearest even).
   virtual Result<std::shared_ptr<Weight>> create_weight(std::string_view name, uint32_t rows, uint32_t cols, DType dtype,
                                                         const RowSource& source) = 0;
+  // Contents undefined. Errors: out_of_memory, limit_exceeded (one expert does not fit the device's largest binding).
+  virtual Result<std::shared_ptr<ExpertBank>> create_expert_bank(const ExpertShape& shape, uint32_t slots, std::string_view label) {
+    (void)shape, (void)slots, (void)label;
+    return make_error(ErrorCode::unsupported, "expert bank: this backend has none");
+  }
+  // Fills a slot with an ExpertRecord's bytes. Ordered like write().
+  virtual Status write_expert(ExpertBank& bank, uint32_t slot, std::span<const std::byte> record) {
+    (void)bank, (void)slot, (void)record;
+    return make_error(ErrorCode::unsupported, "expert bank: this backend has none");
+  }
+  // Where slot's record lies when the device computes from host memory: readers may fill it in place while no operation uses the slot.
+  // Null elsewhere.
+  virtual std::byte* expert_memory(ExpertBank& bank, uint32_t slot) {
+    (void)bank, (void)slot;
+    return nullptr;
+  }
   virtual Result<std::unique_ptr<Batch>> begin_batch() = 0;
 
   // Bytes that create_weight would keep for such a matrix (padding included).

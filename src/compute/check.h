@@ -21,5 +21,15 @@ Status check(const GatherRowsArgs& args);
 Status check(const PointerScoresArgs& args);
 Status check(const SegmentSoftmaxArgs& args);
 Status check(const CopyArgs& args);
+Status check(const LayerNormArgs& args);
+Status check(const RopeArgs& args);
+Status check(const HeadLinearArgs& args);
+Status check(const AttendArgs& args);
+Status check(const SelectKeysArgs& args);
+Status check(const RouterArgs& args);
+Status check(const ExpertFfnArgs& args);
+Status check(const CombineRoutesArgs& args);
+Status check(const ArgmaxArgs& args);
+Status check(const SampleArgs& args);
 
 }  // namespace chorus::compute

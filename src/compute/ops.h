@@ -11,6 +11,7 @@
 namespace chorus::compute {
 
 class Buffer;
+class ExpertBank;
 class Weight;
 
 struct View {
@@ -203,6 +204,159 @@ struct CopyArgs {
   Buffer* target = nullptr;
   uint64_t target_offset = 0;
   uint64_t bytes = 0;
+};
+
+// --- Operations of language models ---
+
+// out = (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, variance over the row divided by cols. weight, bias: f32 [cols].
+struct LayerNormArgs {
+  View x;
+  const Buffer* weight = nullptr;
+  const Buffer* bias = nullptr;
+  float epsilon = 1e-6f;
+  MutableView out;  // same shape as x; may be the same view as x
+};
+
+// Which columns of a head turn together, r = rotary_dim: halves: i and i + r/2 (rotate-half). pairs: 2i and 2i + 1 (interleaved).
+enum class RopeForm { halves, pairs };
+
+// Rotary position embedding of `heads` heads of head_dim columns, laid side by side. Of each head the columns [first, first + rotary_dim)
+// turn by the row's angles; the others are copied. With a, b the columns that turn together: a' = a cos[i] - b sin[i], b' = b cos[i] + a
+// sin[i].
+struct RopeArgs {
+  uint32_t heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t first = 0;
+  uint32_t rotary_dim = 0;  // even; first + rotary_dim <= head_dim
+  RopeForm form = RopeForm::halves;
+  View x;           // [rows, heads * head_dim]
+  View cosine;      // [rows, rotary_dim / 2]
+  View sine;        // [rows, rotary_dim / 2]
+  MutableView out;  // same shape as x; may be the same view as x
+};
+
+// A product per head: out[r, h * N + n] = sum_k x[r, h * x_head_stride + k] * w[h * N + n, k], N = weight.rows / heads, K = weight.cols.
+// The order of a sum depends on K alone. Precision as `linear` without splitting into f16 terms.
+struct HeadLinearArgs {
+  uint32_t heads = 0;
+  uint32_t x_head_stride = 0;  // elements between the inputs of two heads, >= K
+  View x;                      // [rows, cols]; (heads - 1) * x_head_stride + K <= cols
+  const Weight* weight = nullptr;
+  MutableView out;  // [rows, weight.rows]
+};
+
+// softmax(q k^T * scale) v of one sequence, causal, over keys that already hold the rows' own: row i stands at position
+// p = keys.rows - rows + i and sees the keys j <= p, of them only j > p - window when window > 0, and of them only those whose bit is set
+// in `selected` when it is given. kv head of query head h is h / (query_heads / kv_heads). sinks: one more logit per query head (not
+// scaled) that takes part in the softmax and has no value. Softmax in f32 with the maximum subtracted. Every row sees at least one key.
+// The order of a row's sums depends on its position alone, not on the rows of the call.
+struct AttendArgs {
+  uint32_t query_heads = 0;
+  uint32_t kv_heads = 0;  // divides query_heads
+  uint32_t key_dim = 0;
+  uint32_t value_dim = 0;
+  float scale = 0;
+  uint32_t window = 0;               // 0: all
+  View q;                            // [rows, query_heads * key_dim]
+  View keys;                         // [keys, kv_heads * key_dim]
+  View values;                       // [keys, kv_heads * value_dim]; may be columns of the same buffer as keys
+  const Buffer* sinks = nullptr;     // f32 [query_heads], or null
+  const Buffer* selected = nullptr;  // u32 [rows, ceil(keys / 32)], bit j % 32 of word j / 32 is key j; or null
+  MutableView out;                   // [rows, query_heads * value_dim]
+};
+
+// Sparse attention's choice of keys (DeepSeek-V3.2). Row i at position p = keys.rows - rows + i scores the keys s <= p:
+//   score[s] = sum_h weights[i, h] * max(0, q[i, h] . k[s] * scale)
+// and selects the top_k of the largest score (all when there are no more); of equal scores the lower position.
+struct SelectKeysArgs {
+  uint32_t heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t top_k = 0;
+  float scale = 1;
+  View q;                      // [rows, heads * head_dim]
+  View keys;                   // [keys, head_dim]
+  View weights;                // [rows, heads]
+  Buffer* selected = nullptr;  // u32 [rows, ceil(keys / 32)], as AttendArgs reads it
+};
+
+// --- Mixture of experts ---
+
+inline constexpr uint32_t kNoSlot = 0xffffffffu;
+inline constexpr uint32_t kExpertsPerTokenMax = 32;
+
+enum class RouterScore { softmax, sigmoid };
+
+// Picks top_k experts a row. s = softmax or sigmoid of the logits. The choice goes by c = s + bias: with groups > 1 the experts stand in
+// `groups` equal runs, a group counts the sum of its two largest c, and only the groups_kept best groups take part. Of equals the lower
+// index wins, for groups and experts. weight = s of the chosen; with renormalise divided by (their sum + 1e-20); times scale.
+// Chosen experts are ordered by falling c: rank 0 first. A row with a NaN logit gets kNoSlot and NaN weights.
+struct RouterArgs {
+  View logits;                   // [rows, experts]
+  const Buffer* bias = nullptr;  // f32 [experts], or null
+  RouterScore score = RouterScore::softmax;
+  uint32_t groups = 1;  // divides experts
+  uint32_t groups_kept = 1;
+  uint32_t top_k = 0;  // <= kExpertsPerTokenMax, <= experts of the kept groups
+  bool renormalise = false;
+  float scale = 1;
+  Buffer* experts = nullptr;  // u32 [rows * top_k]
+  Buffer* weights = nullptr;  // f32 [rows * top_k]
+};
+
+// swiglu: silu(g) * u. clamped_swiglu (gpt-oss): g = min(g, limit), u = clamp(u, -limit, limit): g * sigmoid(alpha * g) * (u + 1).
+enum class ExpertActivation { swiglu, clamped_swiglu };
+
+// The expert networks of a layer on routed rows: out[route] = down(act(gate(x), up(x))) with the expert in slot slots[route] of the bank
+// on row x[route / top_k]. Routes with kNoSlot leave their row of `out` as it is; other slots are < bank.slots() (the caller's promise;
+// backends skip what is not). Sums in f32; the order of a sum depends on the row count of x at most, never on slots or other routes.
+struct ExpertFfnArgs {
+  const ExpertBank* bank = nullptr;
+  uint32_t top_k = 0;
+  ExpertActivation activation = ExpertActivation::swiglu;
+  float alpha = 1.702f;
+  float limit = 7.0f;
+  View x;                         // [rows, hidden]
+  const Buffer* slots = nullptr;  // u32 [rows * top_k]
+  MutableView out;                // [rows * top_k, hidden]
+};
+
+// out[r] += sum_j weights[r * top_k + j] * routed[r * top_k + j], j ascending (the rank order), summed before it meets `out`;
+// with shared also + sigmoid(shared_gate[r]) * shared[r] (factor 1 without shared_gate), added last.
+struct CombineRoutesArgs {
+  uint32_t top_k = 0;
+  View routed;                      // [rows * top_k, hidden]
+  const Buffer* weights = nullptr;  // f32 [rows * top_k]
+  View shared;                      // [rows, hidden], or buffer null
+  View shared_gate;                 // [rows, 1], or buffer null
+  MutableView out;                  // [rows, hidden]
+};
+
+// --- Choosing a token ---
+
+// indices[r] = the column of the largest value of row r, the lowest of equals; 0xffffffff when the row holds a NaN.
+struct ArgmaxArgs {
+  View x;
+  Buffer* indices = nullptr;  // u32 [rows]
+};
+
+// How a row is sampled. Order: temperature, top_k, top_p, min_p, then one draw.
+struct SampleRow {
+  float temperature = 1;  // > 0
+  uint32_t top_k = 0;     // 0: all
+  float top_p = 1;        // the smallest set of the most probable tokens whose probabilities (after top_k) sum to at least top_p
+  float min_p = 0;        // only tokens with at least min_p of the most probable one's probability
+  uint32_t seed_low = 0, seed_high = 0;
+  uint32_t step = 0;  // the draw is a function of seed and step alone
+  uint32_t padding = 0;
+};
+
+// indices[r]: a token drawn from row r of logits as rows[r] says; 0xffffffff when the row holds a NaN.
+// The draw u in [0, 1) comes from seed and step (Philox 4x32-10 of Salmon et al. 2011, counter = step, key = seed); the token is the first,
+// by falling probability (of equals the lower index), at which the running sum of the kept and renormalised probabilities exceeds u.
+struct SampleArgs {
+  View logits;                   // [rows, vocabulary]
+  const Buffer* rows = nullptr;  // SampleRow [rows]
+  Buffer* indices = nullptr;     // u32 [rows]
 };
 
 }  // namespace chorus::compute
