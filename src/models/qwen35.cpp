@@ -317,24 +317,27 @@ Result<std::unique_ptr<SequenceState>> Qwen35::clone_state(const SequenceState& 
   return copy;
 }
 
-Result<std::vector<float>> Qwen35::read_state(const SequenceState& state) const {
-  std::vector<float> values;
-  auto append = [&](const BufferPtr& buffer, uint64_t count) -> Status {
-    if (!buffer || count == 0) return {};
-    const size_t begin = values.size();
-    values.resize(begin + count);
-    return backend_.read(*buffer, 0, std::as_writable_bytes(std::span(values).subspan(begin)));
+Result<StateValues> Qwen35::read_state(const SequenceState& state) const {
+  StateValues tensors;
+  auto append = [&](size_t layer, const char* part, const BufferPtr& buffer, uint64_t count) -> Status {
+    if (count == 0) return {};
+    StateTensor& tensor = tensors.emplace_back(StateTensor{"layer " + std::to_string(layer) + " " + part, std::vector<float>(count)});
+    return backend_.read(*buffer, 0, std::as_writable_bytes(std::span(tensor.values)));
   };
   const uint64_t kv = static_cast<uint64_t>(state.length_) * Widths(config_).kv;
-  for (const SequenceState::Layer& layer : state.layers_) {
-    CHORUS_TRY(append(layer.keys, kv));
-    CHORUS_TRY(append(layer.values, kv));
-    const BufferPtr& history = layer.conv_history[state.current_];
-    const BufferPtr& delta = layer.delta_state[state.current_];
-    CHORUS_TRY(append(history, history ? history->bytes() / 4 : 0));
-    CHORUS_TRY(append(delta, delta ? delta->bytes() / 4 : 0));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const SequenceState::Layer& layer = state.layers_[i];
+    if (layers_[i].is_attention) {
+      CHORUS_TRY(append(i, "keys", layer.keys, kv));
+      CHORUS_TRY(append(i, "values", layer.values, kv));
+    } else {
+      const BufferPtr& history = layer.conv_history[state.current_];
+      const BufferPtr& delta = layer.delta_state[state.current_];
+      CHORUS_TRY(append(i, "convolution history", history, history->bytes() / 4));
+      CHORUS_TRY(append(i, "delta state", delta, delta->bytes() / 4));
+    }
   }
-  return values;
+  return tensors;
 }
 
 uint64_t Qwen35::state_bytes(const TextConfig& config, uint32_t capacity) {

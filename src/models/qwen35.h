@@ -51,6 +51,15 @@ class SequenceState {
   bool sealed_ = false;
 };
 
+// One tensor of a state, named by its layer and part: "layer 3 keys".
+struct StateTensor {
+  std::string name;
+  std::vector<float> values;
+  bool operator==(const StateTensor&) const = default;
+};
+// Per layer convolution history and delta state, or keys and values.
+using StateValues = std::vector<StateTensor>;
+
 // One pass: `tokens` are sequences laid end to end (`lengths` sums to tokens.size()), each continuing the same state.
 struct PassInput {
   std::span<const uint32_t> tokens;
@@ -73,9 +82,8 @@ class Qwen35 {
   Result<std::unique_ptr<SequenceState>> new_state(uint32_t capacity) const;
   // A private copy with room for `capacity` >= length tokens.
   Result<std::unique_ptr<SequenceState>> clone_state(const SequenceState& state, uint32_t capacity) const;
-  // Everything that later tokens depend on, layer after layer, as f32: convolution history and delta state, or keys and values.
-  // For tests and debugging; the values are copied to the host.
-  Result<std::vector<float>> read_state(const SequenceState& state) const;
+  // Everything that later tokens depend on, layer after layer. For tests and debugging; the values are copied to the host.
+  Result<StateValues> read_state(const SequenceState& state) const;
   // For memory plans, without loading anything.
   static uint64_t state_bytes(const formats::TextConfig& config, uint32_t capacity);
   static uint64_t weight_bytes(const formats::TextConfig& config, const compute::Backend& backend, DType dtype);

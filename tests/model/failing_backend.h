@@ -1,6 +1,7 @@
 // A backend that works until told to fail, for tests of what comes after a failure.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -13,6 +14,8 @@ struct FailurePlan {
   // Calls of create_buffer (out_of_memory) and read (device_lost) that still succeed; negative: all.
   int buffers_left = -1;
   int reads_left = -1;
+  // Called before every read and before every batch, for failures that come from the device itself.
+  std::function<void()> before_read, before_batch;
 };
 
 class FailingBackend final : public compute::Backend {
@@ -30,6 +33,7 @@ class FailingBackend final : public compute::Backend {
     return inner_->write(buffer, offset, data);
   }
   Status read(const compute::Buffer& buffer, uint64_t offset, std::span<std::byte> data) override {
+    if (plan_->before_read) plan_->before_read();
     if (plan_->reads_left == 0) return make_error(ErrorCode::device_lost, "planned failure: the device is gone");
     if (plan_->reads_left > 0) --plan_->reads_left;
     return inner_->read(buffer, offset, data);
@@ -38,7 +42,10 @@ class FailingBackend final : public compute::Backend {
                                                          const compute::RowSource& source) override {
     return inner_->create_weight(name, rows, cols, dtype, source);
   }
-  Result<std::unique_ptr<compute::Batch>> begin_batch() override { return inner_->begin_batch(); }
+  Result<std::unique_ptr<compute::Batch>> begin_batch() override {
+    if (plan_->before_batch) plan_->before_batch();
+    return inner_->begin_batch();
+  }
   uint64_t weight_bytes(uint32_t rows, uint32_t cols, DType dtype) const override { return inner_->weight_bytes(rows, cols, dtype); }
   uint64_t bytes_in_use() const override { return inner_->bytes_in_use(); }
   uint64_t bytes_peak() const override { return inner_->bytes_peak(); }

@@ -109,10 +109,10 @@ void check_prompt_splits(compute::Backend& backend) {
   const uint32_t last = 149;
   auto whole = must(model->new_state(150));
   const auto whole_hidden = must(model->advance(*whole, prompt, std::span(&last, 1)));
-  const std::vector<float> whole_state = must(model->read_state(*whole));
+  const models::StateValues whole_state = must(model->read_state(*whole));
   const std::vector<float> whole_logits = must(model->logits(*whole_hidden, 1));
-  // Relative in the sense of norms: |found - expected| / |expected|, over the whole state and over the logits.
-  auto expect_close = [&](const std::vector<float>& found, const std::vector<float>& expected, uint32_t piece, const char* what) {
+  // Relative in the sense of norms, |found - expected| / |expected|: of each tensor of each layer's state, and of the logits.
+  auto expect_close = [&](std::span<const float> found, std::span<const float> expected, uint32_t piece, const std::string& what) {
     ASSERT_EQ(found.size(), expected.size());
     double difference = 0, norm = 0;
     for (size_t i = 0; i < found.size(); ++i) {
@@ -123,6 +123,13 @@ void check_prompt_splits(compute::Backend& backend) {
     ASSERT_GT(norm, 0);
     EXPECT_LE(std::sqrt(difference / norm), 2e-5) << what << ", pieces of " << piece;
   };
+  auto expect_states_close = [&](const models::StateValues& found, const models::StateValues& expected, uint32_t piece) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].name, expected[i].name);
+      expect_close(found[i].values, expected[i].values, piece, found[i].name);
+    }
+  };
   for (uint32_t piece : {1u, 3u, 63u, 64u, 65u, 127u}) {
     auto state = must(model->new_state(150));
     models::BufferPtr hidden;
@@ -132,7 +139,7 @@ void check_prompt_splits(compute::Backend& backend) {
       hidden = must(model->advance(*state, std::span(prompt).subspan(done, count), std::span(&end, 1)));
       done += count;
     }
-    expect_close(must(model->read_state(*state)), whole_state, piece, "state");
+    expect_states_close(must(model->read_state(*state)), whole_state, piece);
     expect_close(must(model->logits(*hidden, 1)), whole_logits, piece, "logits");
   }
 }
@@ -142,7 +149,7 @@ void check_question_batches(compute::Backend& backend, uint32_t many) {
   const auto engine = load_engine(backend, checkpoint);
   const uint32_t vocabulary = checkpoint.config.vocab_size;
   const engine::Prefix prefix = must(engine->prefill(some_tokens(77, vocabulary, 3)));
-  const std::vector<float> before = must(engine->model().read_state(prefix.state()));
+  const models::StateValues before = must(engine->model().read_state(prefix.state()));
   const std::vector<engine::BranchQuery> branches = some_branches(std::max(many, 9u), vocabulary);
 
   std::vector<engine::BranchScores> alone;
@@ -178,7 +185,7 @@ void check_small_passes(compute::Backend& backend) {
   const auto small = load_engine(backend, checkpoint, 64);
   ASSERT_EQ(small->model().pass_rows_max(), 64u);
   const engine::Prefix prefix = must(small->prefill(state));
-  const std::vector<float> before = must(small->model().read_state(prefix.state()));
+  const models::StateValues before = must(small->model().read_state(prefix.state()));
   const auto found = must(small->evaluate(prefix, branches));
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < found.size(); ++i) EXPECT_LE(largest_difference(found[i], expected[i]), 1e-5) << "question " << i;
@@ -212,7 +219,9 @@ void check_long_state(compute::Backend& backend, uint32_t tokens) {
   const uint32_t vocabulary = checkpoint.config.vocab_size;
   const engine::Prefix prefix = must(engine->prefill(some_tokens(tokens, vocabulary, 21)));
   EXPECT_EQ(prefix.tokens(), tokens);
-  for (float value : must(engine->model().read_state(prefix.state()))) ASSERT_TRUE(std::isfinite(value));
+  for (const models::StateTensor& tensor : must(engine->model().read_state(prefix.state()))) {
+    for (float value : tensor.values) ASSERT_TRUE(std::isfinite(value)) << tensor.name;
+  }
   for (const engine::BranchScores& scores : must(engine->evaluate(prefix, some_branches(3, vocabulary)))) {
     EXPECT_NEAR(std::accumulate(scores.probabilities.begin(), scores.probabilities.end(), 0.0), 1.0, 1e-5);
   }

@@ -161,7 +161,11 @@ Status WebgpuBackend::force_variant(std::string_view operation, std::string_view
 
 Result<std::unique_ptr<compute::Backend>> create_webgpu_backend(const gpu::DeviceOptions& options, LogSink log) {
   CHORUS_ASSIGN(std::unique_ptr<gpu::Device> device, gpu::Device::create(options, log));
-  return std::unique_ptr<compute::Backend>(std::make_unique<WebgpuBackend>(std::move(device)));
+  return create_webgpu_backend(std::move(device));
+}
+
+std::unique_ptr<compute::Backend> create_webgpu_backend(std::unique_ptr<gpu::Device> device) {
+  return std::make_unique<WebgpuBackend>(std::move(device));
 }
 
 }  // namespace chorus::backends

@@ -12,5 +12,7 @@
 namespace chorus::backends {
 
 Result<std::unique_ptr<compute::Backend>> create_webgpu_backend(const gpu::DeviceOptions& options, LogSink log = {});
+// On a device that the caller made.
+std::unique_ptr<compute::Backend> create_webgpu_backend(std::unique_ptr<gpu::Device> device);
 
 }  // namespace chorus::backends
