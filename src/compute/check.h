@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "compute/backend.h"
 #include "compute/ops.h"
 
 namespace chorus::compute {
@@ -31,5 +32,9 @@ Status check(const ExpertFfnArgs& args);
 Status check(const CombineRoutesArgs& args);
 Status check(const ArgmaxArgs& args);
 Status check(const SampleArgs& args);
+
+// For Backend::create_expert_bank and write_expert.
+Status check_bank(const ExpertShape& shape, uint32_t slots);
+Status check_expert(const ExpertBank& bank, uint32_t slot, uint64_t record_bytes);
 
 }  // namespace chorus::compute

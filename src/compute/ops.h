@@ -289,12 +289,12 @@ enum class RouterScore { softmax, sigmoid };
 // Picks top_k experts a row. s = softmax or sigmoid of the logits. The choice goes by c = s + bias: with groups > 1 the experts stand in
 // `groups` equal runs, a group counts the sum of its two largest c, and only the groups_kept best groups take part. Of equals the lower
 // index wins, for groups and experts. weight = s of the chosen; with renormalise divided by (their sum + 1e-20); times scale.
-// Chosen experts are ordered by falling c: rank 0 first. A row with a NaN logit gets kNoSlot and NaN weights.
+// Chosen experts are ordered by falling c: rank 0 first. A row with a logit or bias that is not finite gets kNoSlot and NaN weights.
 struct RouterArgs {
   View logits;                   // [rows, experts]
   const Buffer* bias = nullptr;  // f32 [experts], or null
   RouterScore score = RouterScore::softmax;
-  uint32_t groups = 1;  // divides experts
+  uint32_t groups = 1;  // divides experts; a group has at least two when there are several
   uint32_t groups_kept = 1;
   uint32_t top_k = 0;  // <= kExpertsPerTokenMax, <= experts of the kept groups
   bool renormalise = false;
@@ -321,7 +321,7 @@ struct ExpertFfnArgs {
 };
 
 // out[r] += sum_j weights[r * top_k + j] * routed[r * top_k + j], j ascending (the rank order), summed before it meets `out`;
-// with shared also + sigmoid(shared_gate[r]) * shared[r] (factor 1 without shared_gate), added last.
+// with shared: out[r] += sigmoid(shared_gate[r]) * shared[r] (factor 1 without shared_gate) after that.
 struct CombineRoutesArgs {
   uint32_t top_k = 0;
   View routed;                      // [rows * top_k, hidden]

@@ -38,6 +38,9 @@ std::vector<CaseResult> run_attention_cases(compute::Backend& backend, CaseSet s
 std::vector<CaseResult> run_gather_rows_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_pointer_scores_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_segment_softmax_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_router_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_expert_ffn_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_combine_routes_cases(compute::Backend& backend, CaseSet set);
 
 struct OperationCases {
   std::string_view operation;

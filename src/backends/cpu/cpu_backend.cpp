@@ -24,6 +24,7 @@ namespace {
 using compute::Buffer;
 using compute::Weight;
 using kernels::CpuBuffer;
+using kernels::CpuExpertBank;
 using kernels::CpuWeight;
 
 constexpr uint64_t kMemoryWhenUnknown = 16ull << 30;
@@ -99,6 +100,25 @@ class CpuBackend final : public compute::Backend {
     return std::shared_ptr<Weight>(std::move(weight));
   }
 
+  Result<std::shared_ptr<compute::ExpertBank>> create_expert_bank(const compute::ExpertShape& shape, uint32_t slots,
+                                                                  std::string_view label) override {
+    CHORUS_TRY(compute::check_bank(shape, slots));
+    CHORUS_ASSIGN(auto bank, kernels::create_cpu_expert_bank(account_, shape, slots, label));
+    return std::shared_ptr<compute::ExpertBank>(std::move(bank));
+  }
+
+  Status write_expert(compute::ExpertBank& bank, uint32_t slot, std::span<const std::byte> record) override {
+    if (!dynamic_cast<const CpuExpertBank*>(&bank)) return foreign("write_expert", "bank");
+    CHORUS_TRY(compute::check_expert(bank, slot, record.size()));
+    std::memcpy(static_cast<CpuExpertBank&>(bank).record(slot), record.data(), record.size());
+    return {};
+  }
+
+  std::byte* expert_memory(compute::ExpertBank& bank, uint32_t slot) override {
+    const auto* own = dynamic_cast<const CpuExpertBank*>(&bank);
+    return own && slot < own->slots() ? own->record(slot) : nullptr;
+  }
+
   Result<std::unique_ptr<compute::Batch>> begin_batch() override;
 
   uint64_t weight_bytes(uint32_t rows, uint32_t cols, DType dtype) const override { return packed_weight_bytes(rows, cols, dtype); }
@@ -140,6 +160,9 @@ class CpuBackend final : public compute::Backend {
       if (buffer && !dynamic_cast<const CpuBuffer*>(buffer)) return foreign(operation, "buffer");
     }
     if (weight && !dynamic_cast<const CpuWeight*>(weight)) return foreign(operation, "weight");
+    if constexpr (requires { args.bank; }) {
+      if (!dynamic_cast<const CpuExpertBank*>(args.bank)) return foreign(operation, "bank");
+    }
     const auto begin = std::chrono::steady_clock::now();
     kernels::CpuContext context{*pool_, scratch_, forced_};
     try {
@@ -228,6 +251,16 @@ class CpuBatch final : public compute::Batch {
   }
   Status copy(const compute::CopyArgs& args) override {
     return backend_.run("copy", {args.source, args.target}, nullptr, args, kernels::copy_cpu);
+  }
+  Status router(const compute::RouterArgs& args) override {
+    return backend_.run("router", {args.logits.buffer, args.bias, args.experts, args.weights}, nullptr, args, kernels::router_cpu);
+  }
+  Status expert_ffn(const compute::ExpertFfnArgs& args) override {
+    return backend_.run("expert_ffn", {args.x.buffer, args.slots, args.out.buffer}, nullptr, args, kernels::expert_ffn_cpu);
+  }
+  Status combine_routes(const compute::CombineRoutesArgs& args) override {
+    return backend_.run("combine_routes", {args.routed.buffer, args.weights, args.shared.buffer, args.shared_gate.buffer, args.out.buffer},
+                        nullptr, args, kernels::combine_routes_cpu);
   }
   Status submit() override { return {}; }
 

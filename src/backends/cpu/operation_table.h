@@ -7,8 +7,10 @@
 
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/causal_conv/causal_conv_cpu.h"
+#include "kernels/combine_routes/combine_routes_cpu.h"
 #include "kernels/copy/copy_cpu.h"
 #include "kernels/embed/embed_cpu.h"
+#include "kernels/expert_ffn/expert_ffn_cpu.h"
 #include "kernels/gated_delta/gated_delta_cpu.h"
 #include "kernels/gated_rms_norm/gated_rms_norm_cpu.h"
 #include "kernels/gather_rows/gather_rows_cpu.h"
@@ -16,6 +18,7 @@
 #include "kernels/pointer_scores/pointer_scores_cpu.h"
 #include "kernels/qk_norm_rope/qk_norm_rope_cpu.h"
 #include "kernels/rms_norm/rms_norm_cpu.h"
+#include "kernels/router/router_cpu.h"
 #include "kernels/segment_softmax/segment_softmax_cpu.h"
 #include "kernels/swiglu/swiglu_cpu.h"
 

@@ -1,0 +1,383 @@
+// Experts on routed rows, computed from their records as they lie in the bank: rows of weights are read front to back, four at a time, and
+// each vector of weights is used by several rows of x while it is in a register.
+//
+// Order of the sum of one output, on every path: lane l of one vector adds the products of the columns l, l + lanes, l + 2 lanes ... in
+// order (fused where the target has FMA), then the lanes are added. It depends on the row's length alone: a route gets the same bits alone
+// or beside any others, in any slot, on any number of threads.
+#include "kernels/expert_ffn/expert_ffn_cpu.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/half.h"
+#include "kernels/common/cpu_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/expert_ffn/expert_ffn_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/common/cpu_vector-inl.h"
+
+#ifndef CHORUS_EXPERT_FFN_CPU_ONCE
+#define CHORUS_EXPERT_FFN_CPU_ONCE
+namespace chorus::kernels {
+
+constexpr uint64_t kWeightRows = 4;      // read side by side
+constexpr uint64_t kDepthBlock = 1024;   // columns that stay in the nearest cache while tiles of x pass by; a multiple of all lanes
+constexpr uint64_t kLanesMost = 16;      // of every target
+constexpr uint64_t kRoutesAtOnce = 240;  // of one expert
+
+// sums[i][column + r] = dot(row first_row + r of the weights, x[i]).
+struct DotTask {
+  const std::byte* weights;
+  uint64_t row_bytes;
+  DType dtype;
+  uint64_t depth;  // a multiple of 8; x is filled up with zeros
+  uint64_t first_row, row_count;
+  const float* const* x;
+  uint64_t x_count;  // at most kRoutesAtOnce
+  float* const* sums;
+  uint64_t column;
+  float* partial;  // [x_count][kWeightRows][kLanesMost]
+};
+
+struct ActivationTask {
+  const float *gate, *up;
+  const float *gate_bias, *up_bias;  // null: none
+  uint64_t count;
+  const compute::ExpertFfnArgs* args;
+  float* out;
+};
+
+}  // namespace chorus::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace chorus::kernels {
+namespace HWY_NAMESPACE {
+
+static_assert(kLanes <= kLanesMost && kDepthBlock % kLanes == 0);
+
+// Rows of x beside four rows of weights: AVX-512 and NEON have 32 vector registers, the others 16.
+#if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
+constexpr uint64_t kTileRows = 6;
+#else
+constexpr uint64_t kTileRows = 3;
+#endif
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+using Halves = hn::Rebind<uint16_t, Floats>;
+using HalfVector = hn::Vec<Halves>;
+
+HWY_INLINE Vector widen(Floats d, HalfVector bits, const Bf16*) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, Floats>(), bits)));
+}
+HWY_INLINE Vector widen(Floats d, HalfVector bits, const F16*) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4
+  HWY_ALIGN uint16_t halves[kLanes];
+  HWY_ALIGN float values[kLanes];
+  hn::Store(bits, Halves(), halves);
+  for (uint64_t i = 0; i < kLanes; ++i) values[i] = f16_to_float(halves[i]);
+  return hn::Load(d, values);
+#else
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), bits));
+#endif
+}
+
+HWY_INLINE Vector load_weights(Floats d, const float* from) { return hn::LoadU(d, from); }
+HWY_INLINE Vector load_weights(Floats d, const float* from, uint64_t count) { return load_part(d, from, count); }
+template <typename Half>
+HWY_INLINE Vector load_weights(Floats d, const Half* from) {
+  return widen(d, hn::LoadU(Halves(), &from->bits), from);
+}
+template <typename Half>
+HWY_INLINE Vector load_weights(Floats d, const Half* from, uint64_t count) {
+  HWY_ALIGN uint16_t halves[kLanes] = {};
+  std::memcpy(halves, from, count * sizeof(uint16_t));
+  return widen(d, hn::Load(Halves(), halves), from);
+}
+
+template <uint64_t kRows, typename LoadWeights, typename LoadX>
+HWY_INLINE void add_products(const LoadWeights& load_row, const LoadX& load_x, Vector (&sum)[kRows][kWeightRows]) {
+  Vector x[kRows];
+#pragma GCC unroll 8
+  for (uint64_t i = 0; i < kRows; ++i) x[i] = load_x(i);
+#pragma GCC unroll 8
+  for (uint64_t r = 0; r < kWeightRows; ++r) {
+    const Vector w = load_row(r);
+#pragma GCC unroll 8
+    for (uint64_t i = 0; i < kRows; ++i) sum[i][r] = hn::MulAdd(x[i], w, sum[i][r]);
+  }
+}
+
+// partial[i][r][lane] (=|+=) products of the columns [begin, end).
+template <uint64_t kRows, typename Stored>
+HWY_NOINLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* HWY_RESTRICT partial) {
+  const Floats d;
+  Vector sum[kRows][kWeightRows];
+#pragma GCC unroll 8
+  for (uint64_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (uint64_t r = 0; r < kWeightRows; ++r) {
+      sum[i][r] = begin == 0 ? hn::Zero(d) : hn::Load(d, partial + (i * kWeightRows + r) * kLanesMost);
+    }
+  }
+  uint64_t k = begin;
+  for (; k + kLanes <= end; k += kLanes) {
+    add_products<kRows>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k); },
+                        [&](uint64_t i) HWY_ATTR { return hn::LoadU(d, x[i] + k); }, sum);
+  }
+  if constexpr (kLanes > 8) {  // rows are whole eights
+    if (k < end) {
+      add_products<kRows>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k, end - k); },
+                          [&](uint64_t i) HWY_ATTR { return load_part(d, x[i] + k, end - k); }, sum);
+    }
+  }
+#pragma GCC unroll 8
+  for (uint64_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (uint64_t r = 0; r < kWeightRows; ++r) hn::Store(sum[i][r], d, partial + (i * kWeightRows + r) * kLanesMost);
+  }
+}
+
+// The next tile of at most `left` rows of x; returns how many it took.
+template <typename Stored>
+uint64_t next_tile(uint64_t left, const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* partial) {
+#if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
+  if (left >= 6) return dot_tile<6>(weights, x, begin, end, partial), 6;
+#endif
+  if (left >= 3) return dot_tile<3>(weights, x, begin, end, partial), 3;
+  if (left == 2) return dot_tile<2>(weights, x, begin, end, partial), 2;
+  return dot_tile<1>(weights, x, begin, end, partial), 1;
+}
+
+template <typename Stored>
+void dot_rows_of(const DotTask& task) {
+  const Floats d;
+  const uint64_t block = task.x_count <= kTileRows ? task.depth : kDepthBlock;
+  for (uint64_t row = 0; row < task.row_count; row += kWeightRows) {
+    const Stored* weights[kWeightRows];
+    for (uint64_t r = 0; r < kWeightRows; ++r) {
+      const uint64_t at = row + r < task.row_count ? row + r : task.row_count - 1;
+      weights[r] = reinterpret_cast<const Stored*>(task.weights + (task.first_row + at) * task.row_bytes);
+    }
+    for (uint64_t begin = 0; begin < task.depth; begin += block) {
+      const uint64_t end = begin + block < task.depth ? begin + block : task.depth;
+      for (uint64_t i = 0; i < task.x_count;) {
+        i += next_tile(task.x_count - i, weights, task.x + i, begin, end, task.partial + i * kWeightRows * kLanesMost);
+      }
+    }
+    const uint64_t rows = task.row_count - row < kWeightRows ? task.row_count - row : kWeightRows;
+    for (uint64_t i = 0; i < task.x_count; ++i) {
+      for (uint64_t r = 0; r < rows; ++r) {
+        task.sums[i][task.column + row + r] =
+            hn::GetLane(hn::SumOfLanes(d, hn::Load(d, task.partial + (i * kWeightRows + r) * kLanesMost)));
+      }
+    }
+  }
+}
+
+void dot_rows(const DotTask& task) {
+  switch (task.dtype) {
+    case DType::f32:
+      return dot_rows_of<float>(task);
+    case DType::f16:
+      return dot_rows_of<F16>(task);
+    case DType::bf16:
+      return dot_rows_of<Bf16>(task);
+  }
+}
+
+// Comparisons with a NaN are false: it stays.
+HWY_INLINE Vector at_most(Vector value, Vector limit) { return hn::IfThenElse(hn::Gt(value, limit), limit, value); }
+HWY_INLINE Vector at_least(Vector value, Vector limit) { return hn::IfThenElse(hn::Lt(value, limit), limit, value); }
+
+void activate(const ActivationTask& task) {
+  const Floats d;
+  const bool clamped = task.args->activation == compute::ExpertActivation::clamped_swiglu;
+  const Vector limit = hn::Set(d, task.args->limit), alpha = hn::Set(d, task.args->alpha), one = hn::Set(d, 1.0f);
+  for_vectors(task.count, [&](const auto& load, const auto& store) HWY_ATTR {
+    Vector gate = load(task.gate), up = load(task.up);
+    if (task.gate_bias) {
+      gate = hn::Add(gate, load(task.gate_bias));
+      up = hn::Add(up, load(task.up_bias));
+    }
+    if (!clamped) return store(hn::Mul(silu(d, gate), up), task.out);
+    gate = at_most(gate, limit);
+    up = at_least(at_most(up, limit), hn::Neg(limit));
+    store(hn::Mul(hn::Mul(gate, sigmoid(d, hn::Mul(alpha, gate))), hn::Add(up, one)), task.out);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace chorus::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chorus::kernels {
+namespace {
+
+HWY_EXPORT(dot_rows);
+HWY_EXPORT(activate);
+
+constexpr uint64_t kTaskBytes = 128 << 10;         // of weights: some microseconds
+constexpr uint64_t kMiddleBytesMax = 64ull << 20;  // between the two products
+
+// Weight rows of one task, a multiple of kWeightRows.
+uint64_t rows_per_task(uint64_t row_bytes) { return std::max<uint64_t>(1, kTaskBytes / (row_bytes * kWeightRows)) * kWeightRows; }
+
+// Routes of one expert, as a run of Work::routes.
+struct Part {
+  uint32_t slot;
+  uint64_t first, count;
+};
+
+// A chunk of rows. The arrays run over the routes that have an expert, sorted by slot.
+struct Work {
+  const compute::ExpertFfnArgs& args;
+  const CpuExpertBank& bank;
+  int64_t target;
+  std::vector<uint32_t> routes;
+  std::vector<Part> parts;
+  std::vector<const float*> x;       // [hidden_padded]
+  std::vector<const float*> middle;  // [inner_padded]
+  std::vector<float*> out;
+};
+
+void sort_routes(Work& work, uint64_t first_route, uint64_t count) {
+  const uint32_t* slots = indices(work.args.slots);
+  for (uint64_t route = first_route; route < first_route + count; ++route) {
+    if (slots[route] < work.bank.slots()) work.routes.push_back(static_cast<uint32_t>(route));
+  }
+  std::stable_sort(work.routes.begin(), work.routes.end(), [&](uint32_t a, uint32_t b) { return slots[a] < slots[b]; });
+  for (uint64_t at = 0; at < work.routes.size(); ++at) {
+    const uint32_t slot = slots[work.routes[at]];
+    if (work.parts.empty() || work.parts.back().slot != slot || work.parts.back().count == kRoutesAtOnce) {
+      work.parts.push_back({slot, at, 0});
+    }
+    ++work.parts.back().count;
+  }
+}
+
+// Where the rows of x can be read in whole eights: in place, or copied with zeros behind.
+Status find_inputs(CpuContext& context, Work& work, uint64_t first_row, uint64_t row_count) {
+  const uint64_t hidden = work.args.x.cols, padded = work.bank.layout().hidden_padded;
+  const Rows x(work.args.x);
+  float* copy = nullptr;
+  if (padded != hidden) {
+    CHORUS_ASSIGN(copy, context.scratch.acquire_floats("expert_ffn input", row_count * padded));
+    for (uint64_t row = 0; row < row_count; ++row) {
+      std::memcpy(copy + row * padded, x.row(first_row + row), hidden * sizeof(float));
+      std::fill_n(copy + row * padded + hidden, padded - hidden, 0.0f);
+    }
+  }
+  for (const uint32_t route : work.routes) {
+    const uint64_t row = route / work.args.top_k;
+    work.x.push_back(copy ? copy + (row - first_row) * padded : x.row(row));
+  }
+  return {};
+}
+
+// Working memory of one thread in the first product.
+struct GateUpScratch {
+  float* sums;     // [2][kRoutesAtOnce][rows per task]
+  float* partial;  // as DotTask
+};
+constexpr uint64_t kPartialFloats = kRoutesAtOnce * kWeightRows * kLanesMost;
+
+// Columns [first, first + count) of the middle rows of a part.
+void gate_up_task(const Work& work, const Part& part, uint64_t first, uint64_t count, const GateUpScratch& scratch) {
+  const compute::ExpertShape& shape = work.bank.shape();
+  const compute::ExpertRecord& layout = work.bank.layout();
+  const std::byte* record = work.bank.record(part.slot);
+  float* sums[2][kRoutesAtOnce];
+  for (uint64_t half = 0; half < 2; ++half) {
+    for (uint64_t i = 0; i < part.count; ++i) sums[half][i] = scratch.sums + (half * part.count + i) * count;
+    CHORUS_SIMD(dot_rows, work.target)
+    (DotTask{record, uint64_t{layout.hidden_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.hidden_padded,
+             half * shape.inner + first, count, work.x.data() + part.first, part.count, sums[half], 0, scratch.partial});
+  }
+  const float* bias = shape.biases ? reinterpret_cast<const float*>(record + layout.gate_up_bias_offset) + first : nullptr;
+  for (uint64_t i = 0; i < part.count; ++i) {
+    float* middle = const_cast<float*>(work.middle[part.first + i]);
+    CHORUS_SIMD(activate, work.target)
+    (ActivationTask{sums[0][i], sums[1][i], bias, bias ? bias + shape.inner : nullptr, count, &work.args, middle + first});
+  }
+}
+
+void down_task(const Work& work, const Part& part, uint64_t first, uint64_t count, float* partial) {
+  const compute::ExpertShape& shape = work.bank.shape();
+  const compute::ExpertRecord& layout = work.bank.layout();
+  const std::byte* record = work.bank.record(part.slot);
+  CHORUS_SIMD(dot_rows, work.target)
+  (DotTask{record + layout.down_offset, uint64_t{layout.inner_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.inner_padded, first,
+           count, work.middle.data() + part.first, part.count, work.out.data() + part.first, first, partial});
+  if (!shape.biases) return;
+  const float* bias = reinterpret_cast<const float*>(record + layout.down_bias_offset);
+  for (uint64_t i = 0; i < part.count; ++i) {
+    float* out = work.out[part.first + i];
+    for (uint64_t n = first; n < first + count; ++n) out[n] += bias[n];
+  }
+}
+
+// Calls task(part, first row, row count, worker) for pieces of `rows` weight rows of every part.
+template <typename Task>
+void for_pieces(ThreadPool& pool, const Work& work, uint64_t rows, uint64_t rows_per_piece, const Task& task) {
+  const uint64_t pieces = (rows + rows_per_piece - 1) / rows_per_piece;
+  pool.run(work.parts.size() * pieces, [&](uint64_t index, uint32_t worker) {
+    const uint64_t first = index % pieces * rows_per_piece;
+    task(work.parts[index / pieces], first, std::min(rows_per_piece, rows - first), worker);
+  });
+}
+
+Status run_rows(CpuContext& context, Work& work, uint64_t first_row, uint64_t row_count) {
+  const compute::ExpertShape& shape = work.bank.shape();
+  const compute::ExpertRecord& layout = work.bank.layout();
+  sort_routes(work, first_row * work.args.top_k, row_count * work.args.top_k);
+  if (work.routes.empty()) return {};
+  CHORUS_TRY(find_inputs(context, work, first_row, row_count));
+  CHORUS_ASSIGN(float* middle, context.scratch.acquire_floats("expert_ffn middle", work.routes.size() * layout.inner_padded));
+  const MutableRows out(work.args.out);
+  for (const uint32_t route : work.routes) {
+    std::fill(middle + shape.inner, middle + layout.inner_padded, 0.0f);
+    work.middle.push_back(middle);
+    work.out.push_back(out.row(route));
+    middle += layout.inner_padded;
+  }
+  const uint64_t element = dtype_bytes(shape.dtype);
+  const uint64_t gate_rows = rows_per_task(2 * layout.hidden_padded * element);
+  const uint64_t worker_floats = kPartialFloats + 2 * kRoutesAtOnce * gate_rows;
+  CHORUS_ASSIGN(float* scratch, context.scratch.acquire_floats("expert_ffn sums", worker_floats * context.pool.threads()));
+  for_pieces(context.pool, work, shape.inner, gate_rows, [&](const Part& part, uint64_t first, uint64_t count, uint32_t worker) {
+    float* own = scratch + worker * worker_floats;
+    gate_up_task(work, part, first, count, {own + kPartialFloats, own});
+  });
+  const uint64_t down_rows = rows_per_task(layout.inner_padded * element);
+  for_pieces(context.pool, work, shape.hidden, down_rows, [&](const Part& part, uint64_t first, uint64_t count, uint32_t worker) {
+    down_task(work, part, first, count, scratch + worker * worker_floats);
+  });
+  return {};
+}
+
+}  // namespace
+
+Status expert_ffn_cpu(CpuContext& context, const compute::ExpertFfnArgs& args) {
+  const CpuExpertBank& bank = *static_cast<const CpuExpertBank*>(args.bank);
+  const int64_t target = simd_target(context.forced_variant("expert_ffn"));
+  const uint64_t row_bytes = uint64_t{args.top_k} * bank.layout().inner_padded * sizeof(float);
+  const uint64_t rows_at_once = std::max<uint64_t>(1, kMiddleBytesMax / row_bytes);
+  for (uint64_t first = 0; first < args.x.rows; first += rows_at_once) {
+    Work work{args, bank, target, {}, {}, {}, {}, {}};
+    CHORUS_TRY(run_rows(context, work, first, std::min<uint64_t>(rows_at_once, args.x.rows - first)));
+  }
+  return {};
+}
+
+}  // namespace chorus::kernels
+#endif  // HWY_ONCE
