@@ -4,18 +4,19 @@
 
 #include "base/bytes.h"
 #include "experts/expert_values.h"
+#include "models/blueprint_tensors.h"
 
 namespace chorus::experts {
 
 using compute::ExpertRecord;
 using formats::FileDType;
 using formats::TensorInfo;
+using models::expert_tensor_name;
 using models::ExpertTensors;
 using models::MoeSpec;
 
 namespace {
 
-constexpr std::string_view kExpertMark = "{E}";
 constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";  // what follows a tensor's name in MXFP4
 constexpr uint32_t kMxfp4Block = 32;
 constexpr float kHalfEnd = 65520;  // from here on f16 rounds to infinity
@@ -127,12 +128,6 @@ compute::ExpertShape expert_shape(const models::Blueprint& blueprint, uint32_t l
   const auto* moe = std::get_if<MoeSpec>(&blueprint.layers[layer].feed_forward);
   if (!moe) return {blueprint.hidden, 0, dtype, false};
   return {blueprint.hidden, moe->inner, dtype, has_biases(moe->tensors)};
-}
-
-std::string expert_tensor_name(const std::string& pattern, uint32_t expert) {
-  const size_t at = pattern.find(kExpertMark);
-  if (at == std::string::npos) return pattern;
-  return pattern.substr(0, at) + std::to_string(expert) + pattern.substr(at + kExpertMark.size());
 }
 
 Result<ExpertReader> ExpertReader::open(std::shared_ptr<const formats::TensorStore> store, const models::Blueprint& blueprint,

@@ -62,7 +62,4 @@ class ExpertReader {
 // The shape of the experts of a layer; `inner` 0 when its feed-forward is dense.
 compute::ExpertShape expert_shape(const models::Blueprint& blueprint, uint32_t layer, DType dtype);
 
-// The name of an expert's tensor: {E} replaced.
-std::string expert_tensor_name(const std::string& pattern, uint32_t expert);
-
 }  // namespace chorus::experts

@@ -19,8 +19,8 @@ constexpr std::string_view kRotaryBuffer = "rotary_emb.inv_freq";  // old files 
 
 class StoredSource final : public WeightSource {
  public:
-  StoredSource(TensorStore store, std::map<std::string, std::string, std::less<>> stored_names) : store_(std::move(store)) {
-    for (const auto& [name, stored] : stored_names) tensors_.emplace(name, store_.find(stored));
+  StoredSource(std::shared_ptr<const TensorStore> store, const StoredNames& stored_names) : store_(std::move(store)) {
+    for (const auto& [name, stored] : stored_names) tensors_.emplace(name, store_->find(stored));
   }
 
   bool has(std::string_view name) const override { return tensors_.contains(name); }
@@ -44,7 +44,7 @@ class StoredSource final : public WeightSource {
                                                          " elements asked of " + std::to_string(matrix.rows) + " rows of " +
                                                          std::to_string(matrix.cols));
     }
-    return store_.read_f32(*tensor, first_row * matrix.cols, out);
+    return store_->read_f32(*tensor, first_row * matrix.cols, out);
   }
 
   std::vector<std::string> names() const override {
@@ -57,10 +57,10 @@ class StoredSource final : public WeightSource {
   Result<const TensorInfo*> require(std::string_view name) const {
     const auto found = tensors_.find(name);
     if (found != tensors_.end()) return found->second;
-    return make_error(ErrorCode::not_found, store_.path().string() + ": no weight " + quote_text(name));
+    return make_error(ErrorCode::not_found, store_->path().string() + ": no weight " + quote_text(name));
   }
 
-  TensorStore store_;
+  std::shared_ptr<const TensorStore> store_;
   std::map<std::string, const TensorInfo*, std::less<>> tensors_;
 };
 
@@ -108,7 +108,7 @@ Status check_finite(std::span<const float> values, std::string_view what, uint64
 Result<StoredWeights> open_stored_weights(TensorStore store, const TextConfig& config, std::span<const std::string> also_ignored) {
   const std::string where = store.path().string();
   CHORUS_ASSIGN(const std::string_view prefix, find_prefix(store));
-  std::map<std::string, std::string, std::less<>> stored_names;
+  StoredNames stored_names;
   std::unordered_map<std::string, bool> taken;
   for (const WeightShape& expected : backbone_weights(config)) {
     const std::string stored = std::string(prefix) + expected.name;
@@ -138,8 +138,13 @@ Result<StoredWeights> open_stored_weights(TensorStore store, const TextConfig& c
     weights.ignored.push_back(tensor.name);
   }
   std::sort(weights.ignored.begin(), weights.ignored.end());
-  weights.source = std::make_unique<StoredSource>(std::move(store), std::move(stored_names));
+  CHORUS_ASSIGN(weights.source, make_weight_source(std::make_shared<const TensorStore>(std::move(store)), stored_names));
   return weights;
+}
+
+Result<std::unique_ptr<WeightSource>> make_weight_source(std::shared_ptr<const TensorStore> store, const StoredNames& stored_names) {
+  for (const auto& [name, stored] : stored_names) CHORUS_TRY(store->require(stored));
+  return std::unique_ptr<WeightSource>(std::make_unique<StoredSource>(std::move(store), stored_names));
 }
 
 }  // namespace chorus::formats

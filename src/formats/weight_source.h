@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +29,10 @@ struct StoredWeights {
 // Finds the prefix, checks that each tensor of the backbone is there with its shape and a type that can be read, and refuses
 // tensors that stand among the backbone's and are not part of it. `also_ignored` names tensors that belong to the caller.
 Result<StoredWeights> open_stored_weights(TensorStore store, const TextConfig& config, std::span<const std::string> also_ignored = {});
+
+// Weights by a name of the caller's choice: name -> the tensor's name in the store.
+using StoredNames = std::map<std::string, std::string, std::less<>>;
+Result<std::unique_ptr<WeightSource>> make_weight_source(std::shared_ptr<const TensorStore> store, const StoredNames& stored_names);
 
 Status check_weight_type(const TensorInfo& tensor, std::string_view where);
 // An error naming `what` and the element (first + index) unless every value is finite.

@@ -25,6 +25,7 @@ Result<Blueprint> read_trunk(const ConfigReader& config, const Names& names) {
   blueprint.embedding = names.backbone + "embed_tokens.weight";
   blueprint.final_norm = names.backbone + "norm.weight";
   blueprint.language_head = tied ? blueprint.embedding : names.head;
+  if (tied) blueprint.ignored_prefixes.push_back(names.head);  // some files hold a copy
   CHORUS_ASSIGN(blueprint.end_tokens, config.sizes("eos_token_id", blueprint.vocabulary - 1));
   CHORUS_ASSIGN(const uint32_t layers, config.size("num_hidden_layers", 1, limits::kLayersMax));
   blueprint.layers.resize(layers);

@@ -93,7 +93,10 @@ Result<Blueprint> read_blueprint(std::string_view config_json, const TensorIsThe
   blueprint.model_type = family->model_type;
   if (family->wrapped && !config.has("tie_word_embeddings")) {
     CHORUS_ASSIGN(const bool tied, outer.flag_or("tie_word_embeddings", false));
-    if (tied) blueprint.language_head = blueprint.embedding;
+    if (tied) {
+      blueprint.language_head = blueprint.embedding;
+      blueprint.ignored_prefixes.push_back(names.head);
+    }
   }
   for (const std::string_view prefix : kIgnoredPrefixes) blueprint.ignored_prefixes.emplace_back(prefix);
   return blueprint;
