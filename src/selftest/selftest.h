@@ -41,6 +41,8 @@ std::vector<CaseResult> run_segment_softmax_cases(compute::Backend& backend, Cas
 std::vector<CaseResult> run_router_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_expert_ffn_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_combine_routes_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_attend_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_select_keys_cases(compute::Backend& backend, CaseSet set);
 
 struct OperationCases {
   std::string_view operation;

@@ -262,6 +262,14 @@ class CpuBatch final : public compute::Batch {
     return backend_.run("combine_routes", {args.routed.buffer, args.weights, args.shared.buffer, args.shared_gate.buffer, args.out.buffer},
                         nullptr, args, kernels::combine_routes_cpu);
   }
+  Status attend(const compute::AttendArgs& args) override {
+    return backend_.run("attend", {args.q.buffer, args.keys.buffer, args.values.buffer, args.sinks, args.selected, args.out.buffer},
+                        nullptr, args, kernels::attend_cpu);
+  }
+  Status select_keys(const compute::SelectKeysArgs& args) override {
+    return backend_.run("select_keys", {args.q.buffer, args.keys.buffer, args.weights.buffer, args.selected}, nullptr, args,
+                        kernels::select_keys_cpu);
+  }
   Status submit() override { return {}; }
 
  private:

@@ -225,7 +225,7 @@ TEST(CpuBackend, RefusesForeignBuffersAndBadArguments) {
 TEST(CpuBackend, VariantsCanBeForcedByName) {
   auto backend = create_cpu_backend({.threads = 1});
   for (const char* operation : {"embed", "linear", "rms_norm", "gated_rms_norm", "swiglu", "causal_conv", "gated_delta", "qk_norm_rope",
-                                "attention", "gather_rows", "pointer_scores", "segment_softmax"}) {
+                                "attention", "gather_rows", "pointer_scores", "segment_softmax", "attend", "select_keys"}) {
     const auto variants = backend->variants(operation);
     EXPECT_FALSE(variants.empty()) << operation;
     for (const std::string& variant : variants) EXPECT_TRUE(backend->force_variant(operation, variant).ok());

@@ -8,8 +8,9 @@
 namespace chorus::backends {
 namespace {
 
-constexpr std::array<std::string_view, 10> kSimdOperations = {
-    "linear", "rms_norm", "gated_rms_norm", "swiglu", "causal_conv", "qk_norm_rope", "attention", "router", "expert_ffn", "combine_routes"};
+constexpr std::array<std::string_view, 12> kSimdOperations = {"linear",      "rms_norm",       "gated_rms_norm", "swiglu",
+                                                              "causal_conv", "qk_norm_rope",   "attention",      "router",
+                                                              "expert_ffn",  "combine_routes", "attend",         "select_keys"};
 constexpr std::array<std::string_view, 5> kPlainOperations = {"embed", "gather_rows", "pointer_scores", "segment_softmax", "copy"};
 
 }  // namespace

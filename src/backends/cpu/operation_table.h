@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/attend/attend_cpu.h"
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/causal_conv/causal_conv_cpu.h"
 #include "kernels/combine_routes/combine_routes_cpu.h"
@@ -20,6 +21,7 @@
 #include "kernels/rms_norm/rms_norm_cpu.h"
 #include "kernels/router/router_cpu.h"
 #include "kernels/segment_softmax/segment_softmax_cpu.h"
+#include "kernels/select_keys/select_keys_cpu.h"
 #include "kernels/swiglu/swiglu_cpu.h"
 
 namespace chorus::backends {
