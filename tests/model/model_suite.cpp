@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <set>
 
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
@@ -153,15 +154,16 @@ void check_question_batches(compute::Backend& backend, uint32_t many) {
   const std::vector<engine::BranchQuery> branches = some_branches(std::max(many, 9u), vocabulary);
 
   std::vector<engine::BranchScores> alone;
-  for (uint32_t i = 0; i < std::min<size_t>(branches.size(), 20); ++i) {
+  for (uint32_t i = 0; i < std::min(std::max(many, 9u), 20u); ++i) {
     alone.push_back(must(engine->evaluate(prefix, std::span(branches).subspan(i, 1)))[0]);
   }
-  for (uint32_t count : {1u, 8u, 9u, many}) {
+  for (uint32_t count : std::set<uint32_t>{1, 8, 9, many}) {
     const auto together = must(engine->evaluate(prefix, std::span(branches).first(count)));
     ASSERT_EQ(together.size(), count);
     for (size_t i = 0; i < std::min<size_t>(count, alone.size()); ++i) {
       EXPECT_LE(largest_difference(together[i], alone[i]), 1e-5) << "question " << i << " of " << count;
     }
+    if (count > 9) continue;
     const auto again = must(engine->evaluate(prefix, std::span(branches).first(count)));
     for (size_t i = 0; i < count; ++i) expect_same_bits(again[i], together[i], "the same call again");
   }
