@@ -93,7 +93,8 @@ Result<ChatTemplate> ChatTemplate::open(const TemplateFiles& files) {
   }
   CHORUS_ASSIGN(const NamedTemplates found, named_templates(config));
   if (found.plain == nullptr) {
-    return make_error(ErrorCode::not_found, "the model has no chat template: expected chat_template.jinja, or chat_template in tokenizer_config.json");
+    return make_error(ErrorCode::not_found,
+                      "the model has no chat template: expected chat_template.jinja, or chat_template in tokenizer_config.json");
   }
   CHORUS_ASSIGN(made.plain_, parse_template(*found.plain, "tokenizer_config.json"));
   if (found.with_tools != nullptr) {

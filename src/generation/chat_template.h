@@ -26,9 +26,9 @@ struct TemplateFiles {
 
 struct ChatOptions {
   bool add_generation_prompt = true;
-  formats::JsonValue tools;           // null, or an array of tool definitions
-  formats::JsonObject variables;      // more variables, such as enable_thinking; they win over the template's usual ones
-  std::optional<int64_t> unix_time;   // what strftime_now shows; absent: now
+  formats::JsonValue tools;          // null, or an array of tool definitions
+  formats::JsonObject variables;     // more variables, such as enable_thinking; they win over the template's usual ones
+  std::optional<int64_t> unix_time;  // what strftime_now shows; absent: now
 };
 
 class ChatTemplate {

@@ -21,7 +21,8 @@ JsonValue json(std::string_view text) {
   return value.ok() ? std::move(value).value() : JsonValue();
 }
 
-Result<std::string> render(std::string_view text, const JsonValue& variables = JsonValue::object(), const jinja::MachineLimits& limits = {}) {
+Result<std::string> render(std::string_view text, const JsonValue& variables = JsonValue::object(),
+                           const jinja::MachineLimits& limits = {}) {
   CHORUS_ASSIGN(const jinja::Template parsed, jinja::Template::parse(text));
   return parsed.render(variables, 0, limits);
 }
@@ -64,7 +65,8 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   expect_error(render("a\nb\n{{ 1 + }}"), "line 3: expected an expression");
   expect_error(render("a\n{% if x %}\nb"), "line 2: a block is not closed");
   expect_error(render("\n\n{{ x.y }}"), "line 3: 'x' is undefined");
-  expect_error(render("{% macro f() %}\n{{ raise_exception('why\nso') }}{% endmacro %}\n{{ f() }}"), "line 2: the template refuses: \"why\\nso\"");
+  expect_error(render("{% macro f() %}\n{{ raise_exception('why\nso') }}{% endmacro %}\n{{ f() }}"),
+               "line 2: the template refuses: \"why\\x0aso\"");
   expect_error(render("{% include 'x' %}"), "unknown tag \"include\"");
   expect_error(render("{{ f(*x) }}"), "'*' in the arguments");
   expect_error(render("\xff"), "reading a chat template");
@@ -79,7 +81,8 @@ TEST(ChatTemplate, RenderingIsBounded) {
   expect_error(render("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", none, limits), "steps");
   expect_error(render("{% for a in range(200) %}0123456789{% endfor %}", none, limits), "bytes of output");
   expect_error(render("{% set x = 'a' * 1000000000 %}", none, limits), "bytes of text");
-  expect_error(render("{% set ns = namespace(x='aa') %}{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", none, limits), "bytes of text");
+  expect_error(render("{% set ns = namespace(x='aa') %}{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", none, limits),
+               "bytes of text");
   expect_error(render("{{ 'aaaa'.replace('', 'b' * 90000) }}", none, limits), "bytes of text");
   expect_error(render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "nest too deep");
   expect_error(render("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"), "nest too deep");
@@ -95,9 +98,12 @@ TEST(ChatTemplate, RenderingIsBounded) {
 }
 
 TEST(ChatTemplate, ValuesThatHoldEachOtherAreFreed) {  // seen by the leak check of the sanitizer build
-  EXPECT_EQ(rendered("{% set a = namespace() %}{% set b = namespace(o=a) %}{% set a.o = b %}{% set a.l = [a, b] %}{{ a.o.o.l|length }}"), "2");
+  EXPECT_EQ(rendered("{% set a = namespace() %}{% set b = namespace(o=a) %}{% set a.o = b %}{% set a.l = [a, b] %}{{ a.o.o.l|length }}"),
+            "2");
   EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}"), "TrueFalse");
-  EXPECT_EQ(rendered("{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.f = loop %}{% macro m() %}{{ x }}{% endmacro %}{% set ns.m = m %}{% endfor %}{{ ns.m() }}"), "1");
+  EXPECT_EQ(rendered("{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.f = loop %}{% macro m() %}{{ x }}{% endmacro %}{% "
+                     "set ns.m = m %}{% endfor %}{{ ns.m() }}"),
+            "1");
 }
 
 TEST(ChatTemplate, IntegersKeepToTheirRange) {
@@ -123,14 +129,16 @@ TEST(ChatTemplate, IsFoundInTheFilesOfAModel) {
   ASSERT_TRUE(from_file.ok()) << from_file.error().to_line();
   EXPECT_EQ(*from_file->render(messages), "<s>hi</s>False");
 
-  auto from_config = ChatTemplate::open(files({}, tokens + R"(, "chat_template": "{{ eos_token }}{{ add_generation_prompt }}{{ enable_thinking }}"})"));
+  auto from_config =
+      ChatTemplate::open(files({}, tokens + R"(, "chat_template": "{{ eos_token }}{{ add_generation_prompt }}{{ enable_thinking }}"})"));
   ASSERT_TRUE(from_config.ok());
   ChatOptions options;
   options.add_generation_prompt = false;
   options.variables.push_back({"enable_thinking", JsonValue::boolean(false)});
   EXPECT_EQ(*from_config->render(messages, options), "</s>FalseFalse");
 
-  auto named = ChatTemplate::open(files({}, R"({"chat_template": [{"name": "tool_use", "template": "T{{ tools|length }}"}, {"name": "default", "template": "D"}]})"));
+  auto named = ChatTemplate::open(
+      files({}, R"({"chat_template": [{"name": "tool_use", "template": "T{{ tools|length }}"}, {"name": "default", "template": "D"}]})"));
   ASSERT_TRUE(named.ok());
   EXPECT_EQ(*named->render(messages), "D");
   options.tools = json("[{}]");

@@ -226,12 +226,14 @@ Result<ExpressionPtr> ExpressionParser::parse_number() {
   const char* end = token.text.data() + token.text.size();
   if (token.kind == TokenKind::integer) {
     int64_t value = 0;
-    if (std::from_chars(token.text.data(), end, value).ec != std::errc{}) return template_error(made->line, "the number " + quote_text(token.text) + " is too large");
+    if (std::from_chars(token.text.data(), end, value).ec != std::errc{})
+      return template_error(made->line, "the number " + quote_text(token.text) + " is too large");
     made->value = Value::integer(value);
     return made;
   }
   double value = 0;
-  if (std::from_chars(token.text.data(), end, value).ec != std::errc{}) return template_error(made->line, "the number " + quote_text(token.text) + " is too large");
+  if (std::from_chars(token.text.data(), end, value).ec != std::errc{})
+    return template_error(made->line, "the number " + quote_text(token.text) + " is too large");
   made->value = Value::floating(value);
   return made;
 }

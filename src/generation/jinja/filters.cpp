@@ -178,26 +178,16 @@ FilterFunction find_filter(std::string_view name) {
     std::string_view name;
     FilterFunction function;
   };
-  constexpr Row kRows[] = {{"tojson", to_json_filter},
-                           {"trim", trim},
-                           {"upper", mapped<upper_text>},
-                           {"lower", mapped<lower_text>},
-                           {"title", mapped<title_text>},
-                           {"capitalize", mapped<capitalize_text>},
-                           {"string", string_filter},
-                           {"safe", same},
-                           {"default", default_filter},
-                           {"d", default_filter},
-                           {"int", int_filter},
-                           {"float", float_filter},
-                           {"abs", abs_filter},
-                           {"round", round_filter},
-                           {"replace", replace_filter},
-                           {"indent", indent_filter},
-                           {"escape", escape_filter},
-                           {"e", escape_filter},
-                           {"format", format_filter},
-                           {"wordcount", wordcount}};
+  constexpr Row kRows[] = {{"tojson", to_json_filter},    {"trim", trim},
+                           {"upper", mapped<upper_text>}, {"lower", mapped<lower_text>},
+                           {"title", mapped<title_text>}, {"capitalize", mapped<capitalize_text>},
+                           {"string", string_filter},     {"safe", same},
+                           {"default", default_filter},   {"d", default_filter},
+                           {"int", int_filter},           {"float", float_filter},
+                           {"abs", abs_filter},           {"round", round_filter},
+                           {"replace", replace_filter},   {"indent", indent_filter},
+                           {"escape", escape_filter},     {"e", escape_filter},
+                           {"format", format_filter},     {"wordcount", wordcount}};
   for (const Row& row : kRows) {
     if (row.name == name) return row.function;
   }

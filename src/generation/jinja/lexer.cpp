@@ -15,8 +15,8 @@ Error template_error(uint32_t line, const std::string& what, ErrorCode code) {
 namespace {
 
 // Longer marks first.
-constexpr std::string_view kMarks[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-                                       "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+constexpr std::string_view kMarks[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                       "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -37,7 +37,8 @@ class Lexer {
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
 
   void advance(size_t count) {
-    line_ += static_cast<uint32_t>(std::count(text_.begin() + static_cast<ptrdiff_t>(at_), text_.begin() + static_cast<ptrdiff_t>(at_ + count), '\n'));
+    line_ += static_cast<uint32_t>(
+        std::count(text_.begin() + static_cast<ptrdiff_t>(at_), text_.begin() + static_cast<ptrdiff_t>(at_ + count), '\n'));
     at_ += count;
   }
 
@@ -290,7 +291,9 @@ class Lexer {
     bool good = at + length <= raw.size();
     for (size_t i = 0; good && i < length; ++i) {
       const char c = raw[at + i];
-      const uint32_t digit = is_digit(c) ? static_cast<uint32_t>(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? static_cast<uint32_t>((c | 32) - 'a' + 10) : 99;
+      const uint32_t digit = is_digit(c)                          ? static_cast<uint32_t>(c - '0')
+                             : (c | 32) >= 'a' && (c | 32) <= 'f' ? static_cast<uint32_t>((c | 32) - 'a' + 10)
+                                                                  : 99;
       good = digit < base && code < (1u << 27);
       code = code * base + digit;
     }

@@ -351,7 +351,8 @@ Result<Value> Machine::invoke(const Callable& function, Arguments arguments) {
   auto result = [&]() -> Result<std::string> {
     for (size_t i = 0; i < macro.names.size(); ++i) {
       Value value = Value::undefined("parameter '" + macro.names[i] + "' was not provided");
-      const auto named = std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& a) { return a.first == macro.names[i]; });
+      const auto named =
+          std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& a) { return a.first == macro.names[i]; });
       if (i < arguments.positional.size()) {
         value = arguments.positional[i];
       } else if (named != arguments.named.end()) {

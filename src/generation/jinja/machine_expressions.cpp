@@ -264,7 +264,8 @@ Result<Value> Machine::item(const Value& object, const Value& key) {
     if (object.is(Kind::string)) CHORUS_TRY(charge(object.text().size() / 16));
     const auto count = static_cast<int64_t>(object.is(Kind::string) ? character_count(object.text()) : object.items().size());
     const int64_t index = key.as_integer() < 0 ? key.as_integer() + count : key.as_integer();
-    if (index < 0 || index >= count) return Value::undefined("'" + shown_type(object) + "' has no element " + std::to_string(key.as_integer()));
+    if (index < 0 || index >= count)
+      return Value::undefined("'" + shown_type(object) + "' has no element " + std::to_string(key.as_integer()));
     if (object.is(Kind::string)) return Value::string(std::string(split_characters(object.text())[static_cast<size_t>(index)]));
     return object.items()[static_cast<size_t>(index)];
   }

@@ -12,7 +12,8 @@ Result<std::vector<std::optional<Value>>> bind_arguments(const Arguments& argume
                                                          size_t required) {
   std::vector<std::optional<Value>> bound(names.size());
   if (arguments.positional.size() > names.size()) {
-    return bad_value("expected at most " + std::to_string(names.size()) + " arguments, found " + std::to_string(arguments.positional.size()));
+    return bad_value("expected at most " + std::to_string(names.size()) + " arguments, found " +
+                     std::to_string(arguments.positional.size()));
   }
   std::copy(arguments.positional.begin(), arguments.positional.end(), bound.begin());
   for (const auto& [name, value] : arguments.named) {
@@ -244,7 +245,8 @@ Result<Value> list_index(Machine& machine, const Value& self, const Bound& argum
 
 Result<Value> list_count(Machine& machine, const Value& self, const Bound& arguments) {
   CHORUS_TRY(machine.charge(self.items().size()));
-  return Value::integer(std::count_if(self.items().begin(), self.items().end(), [&](const Value& item) { return equal(item, *arguments[0]); }));
+  return Value::integer(
+      std::count_if(self.items().begin(), self.items().end(), [&](const Value& item) { return equal(item, *arguments[0]); }));
 }
 
 const std::vector<MethodRow>& list_methods() {
@@ -288,10 +290,10 @@ const std::vector<MethodRow>& dict_methods() {
 
 const MethodRow* find_method(const Value& object, std::string_view name) {
   static const std::vector<MethodRow> none;
-  const std::vector<MethodRow>& rows = object.is(Kind::string)  ? text_methods()
-                                       : object.is_sequence()   ? list_methods()
+  const std::vector<MethodRow>& rows = object.is(Kind::string) ? text_methods()
+                                       : object.is_sequence()  ? list_methods()
                                        : object.is(Kind::dict) ? dict_methods()
-                                                                : none;
+                                                               : none;
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const MethodRow& row) { return row.name == name; });
   return found == rows.end() ? nullptr : &*found;
 }
@@ -343,7 +345,8 @@ Result<std::vector<std::pair<Value, Value>>> named_members(const Arguments& argu
     members.insert(members.end(), base.members().begin(), base.members().end());
   }
   for (const auto& [name, value] : arguments.named) {
-    const auto found = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first.is(Kind::string) && m.first.text() == name; });
+    const auto found =
+        std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first.is(Kind::string) && m.first.text() == name; });
     if (found != members.end()) {
       found->second = value;
     } else {

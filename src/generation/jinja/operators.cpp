@@ -259,10 +259,12 @@ Result<std::string> converted(const Conversion& conversion, const Value& value) 
   } else {
     if (!value.is_number()) return bad_value(std::string("%") + conversion.type + " format: a number is required, not " + type_name(value));
     if (conversion.type == 'd' || conversion.type == 'i') {
-      text = value.is(Kind::floating) ? std::to_string(static_cast<int64_t>(std::clamp(value.as_double(), -9e18, 9e18))) : std::to_string(value.as_integer());
+      text = value.is(Kind::floating) ? std::to_string(static_cast<int64_t>(std::clamp(value.as_double(), -9e18, 9e18)))
+                                      : std::to_string(value.as_integer());
     } else {
       char buffer[512];
-      const int written = std::snprintf(buffer, sizeof buffer, "%.*f", conversion.precision < 0 ? 6 : conversion.precision, value.as_double());
+      const int written =
+          std::snprintf(buffer, sizeof buffer, "%.*f", conversion.precision < 0 ? 6 : conversion.precision, value.as_double());
       text.assign(buffer, static_cast<size_t>(std::clamp(written, 0, static_cast<int>(sizeof buffer) - 1)));
     }
   }
@@ -291,12 +293,15 @@ Result<std::string> format_text(Machine& machine, std::string_view form, const s
     }
     Conversion conversion;
     for (; at < form.size() && (form[at] == '-' || form[at] == '0'); ++at) (form[at] == '-' ? conversion.left : conversion.zero) = true;
-    for (; at < form.size() && form[at] >= '0' && form[at] <= '9'; ++at) conversion.width = std::min<size_t>(conversion.width * 10 + static_cast<size_t>(form[at] - '0'), 1u << 16);
+    for (; at < form.size() && form[at] >= '0' && form[at] <= '9'; ++at)
+      conversion.width = std::min<size_t>(conversion.width * 10 + static_cast<size_t>(form[at] - '0'), 1u << 16);
     if (at < form.size() && form[at] == '.') {
       conversion.precision = 0;
-      for (++at; at < form.size() && form[at] >= '0' && form[at] <= '9'; ++at) conversion.precision = std::min(conversion.precision * 10 + form[at] - '0', 100);
+      for (++at; at < form.size() && form[at] >= '0' && form[at] <= '9'; ++at)
+        conversion.precision = std::min(conversion.precision * 10 + form[at] - '0', 100);
     }
-    if (at >= form.size() || std::string_view("srdif").find(form[at]) == std::string_view::npos) return bad_value("unsupported format in a '%' operation");
+    if (at >= form.size() || std::string_view("srdif").find(form[at]) == std::string_view::npos)
+      return bad_value("unsupported format in a '%' operation");
     conversion.type = form[at];
     if (next >= values.size()) return bad_value("not enough arguments for format string");
     CHORUS_TRY(machine.charge(1, conversion.width));

@@ -18,7 +18,7 @@ class Parser {
   explicit Parser(std::vector<Token> tokens) : stream_(std::move(tokens)), expressions_(stream_) {}
 
   Result<std::vector<Statement>> run() {
-    CHORUS_ASSIGN(std::vector<Statement> body, parse_body({}));
+    CHORUS_ASSIGN(std::vector<Statement> body, parse_body({}, 1));
     return body;
   }
 
@@ -26,10 +26,10 @@ class Parser {
   using Body = std::vector<Statement>;
 
   // Statements up to a block whose first word is one of `ends`; the word is then the current token. Without ends: up to the end.
-  Result<Body> parse_body(std::initializer_list<std::string_view> ends) {
+  // `opened`: the line of the block they are in.
+  Result<Body> parse_body(std::initializer_list<std::string_view> ends, uint32_t opened) {
     if (++depth_ > kSyntaxDepthMax) return template_error(stream_.line(), "blocks nest too deep", ErrorCode::limit_exceeded);
     Body body;
-    const uint32_t opened = stream_.line();
     while (!stream_.is(TokenKind::end)) {
       if (stream_.is(TokenKind::data)) {
         Statement data;
@@ -50,7 +50,8 @@ class Parser {
       }
     }
     if (ends.size() > 0) {
-      return template_error(opened, "a block is not closed: expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
+      return template_error(opened,
+                            "a block is not closed: expected {% " + std::string(*(ends.end() - 1)) + " %}, found the end of the template");
     }
     --depth_;
     return body;
@@ -95,7 +96,7 @@ class Parser {
   Result<Statement> finish_body(Statement statement, StatementKind kind, std::string_view end) {
     statement.kind = kind;
     CHORUS_TRY(end_block());
-    CHORUS_ASSIGN(Body body, parse_body({end}));
+    CHORUS_ASSIGN(Body body, parse_body({end}, statement.line));
     statement.bodies.push_back(std::move(body));
     stream_.take();
     if (end == "endmacro" && stream_.is(TokenKind::name)) stream_.take();  // {% endmacro name %}
@@ -109,13 +110,13 @@ class Parser {
       CHORUS_ASSIGN(ExpressionPtr condition, expressions_.parse_tuple(false));
       statement.expressions.push_back(std::move(condition));
       CHORUS_TRY(end_block());
-      CHORUS_ASSIGN(Body body, parse_body({"elif", "else", "endif"}));
+      CHORUS_ASSIGN(Body body, parse_body({"elif", "else", "endif"}, statement.line));
       statement.bodies.push_back(std::move(body));
       const std::string word = stream_.take().text;
       if (word == "elif") continue;
       if (word == "else") {
         CHORUS_TRY(end_block());
-        CHORUS_ASSIGN(Body otherwise, parse_body({"endif"}));
+        CHORUS_ASSIGN(Body otherwise, parse_body({"endif"}, statement.line));
         statement.bodies.push_back(std::move(otherwise));
         stream_.take();
       }
@@ -125,7 +126,8 @@ class Parser {
   }
 
   Result<std::string> parse_name(std::string_view what) {
-    if (!stream_.is(TokenKind::name)) return template_error(stream_.line(), std::string(what) + ": expected a name, found " + stream_.shown());
+    if (!stream_.is(TokenKind::name))
+      return template_error(stream_.line(), std::string(what) + ": expected a name, found " + stream_.shown());
     return stream_.take().text;
   }
 
@@ -154,12 +156,12 @@ class Parser {
     statement.flag = stream_.skip_name("recursive");
     CHORUS_TRY(end_block());
     ++loops_;
-    CHORUS_ASSIGN(Body body, parse_body({"else", "endfor"}));
+    CHORUS_ASSIGN(Body body, parse_body({"else", "endfor"}, statement.line));
     --loops_;
     statement.bodies.push_back(std::move(body));
     if (stream_.take().text == "else") {
       CHORUS_TRY(end_block());
-      CHORUS_ASSIGN(Body otherwise, parse_body({"endfor"}));
+      CHORUS_ASSIGN(Body otherwise, parse_body({"endfor"}, statement.line));
       statement.bodies.push_back(std::move(otherwise));
       stream_.take();
     }
@@ -254,8 +256,8 @@ class Parser {
 
 Result<std::vector<Statement>> parse(std::string_view source) {
   if (source.size() > kTemplateBytesMax) {
-    return make_error(ErrorCode::limit_exceeded, "chat template: " + std::to_string(source.size()) + " bytes, over the limit of " +
-                                                     std::to_string(kTemplateBytesMax));
+    return make_error(ErrorCode::limit_exceeded,
+                      "chat template: " + std::to_string(source.size()) + " bytes, over the limit of " + std::to_string(kTemplateBytesMax));
   }
   if (Status valid = formats::check_utf8(source); !valid) return std::move(valid).error().with_context("reading a chat template");
   CHORUS_ASSIGN(std::vector<Token> tokens, tokenize(source));

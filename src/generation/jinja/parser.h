@@ -1,4 +1,5 @@
-// Template text to syntax tree, with Jinja's grammar as far as chat templates go. Not here: include, import, extends, block, *args in calls.
+// Template text to syntax tree, with Jinja's grammar as far as chat templates go. Not here: include, import, extends, block, *args in
+// calls.
 #pragma once
 
 #include <string_view>

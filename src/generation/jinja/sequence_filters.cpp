@@ -30,7 +30,8 @@ Result<Value> at_path(Machine& machine, Value value, const Value& path) {
   if (path.is(Kind::integer)) return machine.item(value, path);
   CHORUS_ASSIGN(const std::string_view text, text_of(path, "attribute"));
   for (const std::string& part : split_text(text, ".", -1)) {
-    const bool index = !part.empty() && part.size() < 10 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool index =
+        !part.empty() && part.size() < 10 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     CHORUS_ASSIGN(value, machine.item(value, index ? Value::integer(std::stol(part)) : Value::string(part)));
   }
   return value;

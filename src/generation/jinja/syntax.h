@@ -45,17 +45,17 @@ struct Expression {
 };
 
 enum class StatementKind : uint8_t {
-  data,         // text
-  output,       // expressions[0]
-  conditional,  // bodies[i] if expressions[i]; one more body: else
-  loop,         // names in expressions[0] if expressions[1] (may be null); bodies[0], else bodies[1]; flag: recursive
-  assign,       // names = expressions[0]; with attribute: names[0].text = expressions[0]
-  assign_block, // names[0] = bodies[0], through the filters of expressions[0] (may be null)
-  macro,        // text ( names, of which the last ones have the defaults expressions[]); bodies[0]
-  call_block,   // expressions[0] is the call; names and defaults are those of caller: expressions[1..]; bodies[0]
-  filter_block, // expressions[0] over bodies[0]
-  with,         // names[i] = expressions[i]; bodies[0]
-  scope,        // bodies[0] as it is ({% generation %})
+  data,          // text
+  output,        // expressions[0]
+  conditional,   // bodies[i] if expressions[i]; one more body: else
+  loop,          // names in expressions[0] if expressions[1] (may be null); bodies[0], else bodies[1]; flag: recursive
+  assign,        // names = expressions[0]; with attribute: names[0].text = expressions[0]
+  assign_block,  // names[0] = bodies[0], through the filters of expressions[0] (may be null)
+  macro,         // text ( names, of which the last ones have the defaults expressions[]); bodies[0]
+  call_block,    // expressions[0] is the call; names and defaults are those of caller: expressions[1..]; bodies[0]
+  filter_block,  // expressions[0] over bodies[0]
+  with,          // names[i] = expressions[i]; bodies[0]
+  scope,         // bodies[0] as it is ({% generation %})
   break_loop,
   continue_loop,
 };

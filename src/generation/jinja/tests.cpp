@@ -16,7 +16,8 @@ Result<bool> number(Machine&, const Value& value, const Arguments&) { return val
 Result<bool> is_true_value(Machine&, const Value& value, const Arguments&) { return value.is(Kind::boolean) && value.as_bool(); }
 Result<bool> is_false_value(Machine&, const Value& value, const Arguments&) { return value.is(Kind::boolean) && !value.as_bool(); }
 
-// Whatever has a length and items: in Python that is also true of strings, dicts and undefined values.
+// Whatever has a length and items: in Python that is also true of strings and dicts; undefined values of the reference answer to
+// everything.
 Result<bool> sequence(Machine&, const Value& value, const Arguments&) {
   return value.is(Kind::string) || value.is_sequence() || value.is(Kind::dict) || value.is(Kind::undefined);
 }
@@ -27,7 +28,7 @@ Result<bool> iterable(Machine& machine, const Value& value, const Arguments& arg
 }
 
 Result<bool> callable(Machine&, const Value& value, const Arguments&) {
-  return value.is(Kind::callable) || (value.is(Kind::loop) && value.loop_state().recursive != nullptr);
+  return value.is(Kind::callable) || value.is(Kind::undefined) || (value.is(Kind::loop) && value.loop_state().recursive != nullptr);
 }
 
 template <int64_t kRest>

@@ -10,9 +10,7 @@ namespace chorus::generation::jinja {
 
 namespace {
 
-Error too_deep() {
-  return make_error(ErrorCode::limit_exceeded, "values nest deeper than " + std::to_string(kValueDepthMax) + " levels");
-}
+Error too_deep() { return make_error(ErrorCode::limit_exceeded, "values nest deeper than " + std::to_string(kValueDepthMax) + " levels"); }
 
 Result<std::shared_ptr<const Sequence>> make_sequence(std::vector<Value> items) {
   auto made = std::make_shared<Sequence>();
@@ -151,7 +149,9 @@ Result<Value> Value::from_json(const formats::JsonValue& json) {
   return dict(std::move(members));
 }
 
-double Value::as_double() const { return kind_ == Kind::floating ? std::get<double>(data_) : static_cast<double>(std::get<int64_t>(data_)); }
+double Value::as_double() const {
+  return kind_ == Kind::floating ? std::get<double>(data_) : static_cast<double>(std::get<int64_t>(data_));
+}
 
 const std::vector<Value>& Value::items() const { return std::get<std::shared_ptr<const Sequence>>(data_)->items; }
 
@@ -381,8 +381,9 @@ class JsonWriter {
         out += std::to_string(value.as_integer());
         return {};
       case Kind::floating:
-        out += std::isnan(value.as_double()) ? "NaN" : std::isinf(value.as_double()) ? (value.as_double() < 0 ? "-Infinity" : "Infinity")
-                                                                                     : formats::python_float_text(value.as_double());
+        out += std::isnan(value.as_double())   ? "NaN"
+               : std::isinf(value.as_double()) ? (value.as_double() < 0 ? "-Infinity" : "Infinity")
+                                               : formats::python_float_text(value.as_double());
         return {};
       case Kind::string:
         write_string(value.text());

@@ -30,7 +30,7 @@ enum class Kind : uint8_t { undefined, none, boolean, integer, floating, string,
 
 class Value {
  public:
-  Value() = default;  // undefined
+  Value() = default;                           // undefined
   static Value undefined(std::string reason);  // the reason is the message when it is used
   static Value none();
   static Value boolean(bool value);
@@ -51,12 +51,12 @@ class Value {
   bool is_number() const { return kind_ == Kind::integer || kind_ == Kind::floating || kind_ == Kind::boolean; }
   bool is_sequence() const { return kind_ == Kind::list || kind_ == Kind::tuple; }
 
-  bool as_bool() const { return std::get<int64_t>(data_) != 0; }       // of a boolean
-  int64_t as_integer() const { return std::get<int64_t>(data_); }      // of an integer or boolean
-  double as_double() const;                                            // of any number
-  const std::string& text() const { return *std::get<Text>(data_); }   // of a string
-  const std::vector<Value>& items() const;                             // of a list or tuple
-  const std::vector<std::pair<Value, Value>>& members() const;         // of a dict
+  bool as_bool() const { return std::get<int64_t>(data_) != 0; }      // of a boolean
+  int64_t as_integer() const { return std::get<int64_t>(data_); }     // of an integer or boolean
+  double as_double() const;                                           // of any number
+  const std::string& text() const { return *std::get<Text>(data_); }  // of a string
+  const std::vector<Value>& items() const;                            // of a list or tuple
+  const std::vector<std::pair<Value, Value>>& members() const;        // of a dict
   const Callable& function() const { return *std::get<std::shared_ptr<const Callable>>(data_); }
   Namespace& attributes() const { return *std::get<std::shared_ptr<Namespace>>(data_); }
   const Loop& loop_state() const { return *std::get<std::shared_ptr<const Loop>>(data_); }
