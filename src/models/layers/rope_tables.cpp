@@ -1,3 +1,4 @@
+// Cosines and sines of the rotary embeddings that layers name by index. Must not know layers.
 #include <cmath>
 
 #include "models/layers/layer.h"
