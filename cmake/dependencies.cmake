@@ -13,6 +13,9 @@ target_link_libraries(chorus_utf8proc INTERFACE PkgConfig::UTF8PROC)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)         # the zip archive inside head.pt
 add_library(chorus_libzip INTERFACE)
 target_link_libraries(chorus_libzip INTERFACE PkgConfig::LIBZIP)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)      # hashes of packed experts, checked at every read
+add_library(chorus_xxhash INTERFACE)
+target_link_libraries(chorus_xxhash INTERFACE PkgConfig::XXHASH)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)            # portable SIMD with run-time choice of instruction set
 add_library(chorus_hwy INTERFACE)
 target_link_libraries(chorus_hwy INTERFACE PkgConfig::HWY)

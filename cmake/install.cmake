@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(chorus_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/dawn_chorus)
-set(chorus_interface_libraries chorus_utf8proc chorus_libzip chorus_hwy)
+set(chorus_interface_libraries chorus_utf8proc chorus_libzip chorus_hwy chorus_xxhash)
 if(CHORUS_WEBGPU)
   list(APPEND chorus_interface_libraries chorus_dawn)
 endif()

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "formats/json.h"
+#include "formats/model_files.h"
 #include "formats/pack.h"
 #include "formats/weight_source.h"
 
@@ -19,6 +20,9 @@ Result<std::string> require_text(const TensorStore& store, const std::string& ke
 
 Status check_format(const TensorStore& store) {
   const auto format = store.metadata().find("format");
+  if (format != store.metadata().end() && format->second == kModelPackFormat) {
+    return make_error(ErrorCode::unsupported, store.path().string() + ": expected a decision model, found a packed language model");
+  }
   if (format == store.metadata().end() || format->second != kPackFormat) {
     return make_error(ErrorCode::invalid_input,
                       store.path().string() +

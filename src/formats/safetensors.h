@@ -94,11 +94,13 @@ struct TensorToWrite {
   std::function<Status(const Sink& sink)> write;
 };
 
-// Writes a safetensors file in one pass with little memory. The same input gives the same bytes. The data starts on a
-// 64-byte border; tensors whose size is a multiple of 64 come first, so that each of them starts on such a border too,
-// without gaps (which readers refuse). The file appears under `path` only when it is complete: it is written beside it,
-// synced and renamed.
+inline constexpr uint64_t kDataAlignment = 64;
+
+// Writes a safetensors file in one pass with little memory. The same input gives the same bytes. The data starts on a border of
+// `alignment` bytes (a power of two, at least 64); tensors whose size is a multiple of it come first, then those of a multiple of 64, so
+// that each of them starts on such a border too, without gaps (which readers refuse); in each of these groups the given order stays.
+// The file appears under `path` only when it is complete: it is written beside it, synced and renamed.
 Status write_safetensors(const std::filesystem::path& path, const std::map<std::string, std::string>& metadata,
-                         std::vector<TensorToWrite> tensors);
+                         std::vector<TensorToWrite> tensors, uint64_t alignment = kDataAlignment);
 
 }  // namespace chorus::formats

@@ -11,8 +11,6 @@
 namespace chorus::formats {
 namespace {
 
-constexpr uint64_t kDataAlignment = 64;
-
 struct Placed {
   TensorToWrite* tensor = nullptr;
   uint64_t bytes = 0;
@@ -21,12 +19,13 @@ struct Placed {
 
 // How early a tensor goes: sizes that keep the 64-byte border first, then by element size so that every element stays
 // aligned without padding.
-int placement_class(const Placed& placed) {
-  if (placed.bytes % kDataAlignment == 0) return 0;
-  return 9 - static_cast<int>(file_dtype_bytes(placed.tensor->dtype));
+int placement_class(const Placed& placed, uint64_t alignment) {
+  if (placed.bytes % alignment == 0) return 0;
+  if (placed.bytes % kDataAlignment == 0) return 1;
+  return 10 - static_cast<int>(file_dtype_bytes(placed.tensor->dtype));
 }
 
-Result<std::vector<Placed>> place(std::vector<TensorToWrite>& tensors, const std::filesystem::path& path) {
+Result<std::vector<Placed>> place(std::vector<TensorToWrite>& tensors, const std::filesystem::path& path, uint64_t alignment) {
   std::vector<Placed> order;
   std::unordered_set<std::string_view> seen;
   for (auto& tensor : tensors) {
@@ -41,7 +40,8 @@ Result<std::vector<Placed>> place(std::vector<TensorToWrite>& tensors, const std
     }
     order.push_back({&tensor, *bytes, 0});
   }
-  std::stable_sort(order.begin(), order.end(), [](const Placed& a, const Placed& b) { return placement_class(a) < placement_class(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [alignment](const Placed& a, const Placed& b) { return placement_class(a, alignment) < placement_class(b, alignment); });
   uint64_t end = 0;
   for (auto& placed : order) {
     placed.begin = end;
@@ -52,7 +52,7 @@ Result<std::vector<Placed>> place(std::vector<TensorToWrite>& tensors, const std
   return order;
 }
 
-std::string header_text(const std::map<std::string, std::string>& metadata, const std::vector<Placed>& order) {
+std::string header_text(const std::map<std::string, std::string>& metadata, const std::vector<Placed>& order, uint64_t alignment) {
   JsonValue header = JsonValue::object();
   if (!metadata.empty()) {
     JsonValue entries = JsonValue::object();
@@ -72,7 +72,7 @@ std::string header_text(const std::map<std::string, std::string>& metadata, cons
     header.append(placed.tensor->name, std::move(entry));
   }
   std::string text = json_dumps(header, {",", ":", false});
-  while ((8 + text.size()) % kDataAlignment != 0) text += ' ';  // the format allows trailing spaces
+  while ((8 + text.size()) % alignment != 0) text += ' ';  // the format allows trailing spaces
   return text;
 }
 
@@ -97,9 +97,10 @@ Status write_tensor(AtomicFile& file, const Placed& placed, const std::filesyste
 }  // namespace
 
 Status write_safetensors(const std::filesystem::path& path, const std::map<std::string, std::string>& metadata,
-                         std::vector<TensorToWrite> tensors) {
-  CHORUS_ASSIGN(const std::vector<Placed> order, place(tensors, path));
-  const std::string header = header_text(metadata, order);
+                         std::vector<TensorToWrite> tensors, uint64_t alignment) {
+  CHORUS_CHECK(alignment >= kDataAlignment && (alignment & (alignment - 1)) == 0);
+  CHORUS_ASSIGN(const std::vector<Placed> order, place(tensors, path, alignment));
+  const std::string header = header_text(metadata, order, alignment);
   if (header.size() > limits::kSafetensorsHeaderBytesMax) {
     return make_error(ErrorCode::limit_exceeded, path.string() + ": a header of " + std::to_string(header.size()) +
                                                      " bytes is over the limit of " + std::to_string(limits::kSafetensorsHeaderBytesMax));

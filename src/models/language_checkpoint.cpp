@@ -51,21 +51,48 @@ Result<std::vector<std::string>> list_ignored(const TensorStore& store, const Bl
   return ignored;
 }
 
+// Before the weights are looked for: an architecture that is not supported is the better error.
+Status check_architecture(const std::filesystem::path& folder) {
+  const std::filesystem::path config_path = folder / "config.json";
+  CHORUS_ASSIGN(const std::string config, read_text_file(config_path, limits::kJsonBytesMax));
+  auto known = read_blueprint(config);
+  if (!known) return std::move(known).error().with_context("reading " + config_path.string());
+  return {};
+}
+
+// The tensors of the routed experts, or those that stand for them and for text files in a packed model.
+Status take_other_tensors(const LanguageCheckpoint& checkpoint, std::unordered_set<std::string>& taken) {
+  if (checkpoint.files.packed) {
+    for (const TensorInfo& tensor : checkpoint.store->tensors()) {
+      if (tensor.name.starts_with(formats::kModelPackPrefix)) taken.insert(tensor.name);
+    }
+    for (const auto& file : formats::model_text_files()) taken.insert(file.name);
+    return {};
+  }
+  for (const LayerSpec& layer : checkpoint.blueprint.layers) {
+    const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward);
+    if (!moe) continue;
+    for (std::string& name : expert_tensors(*moe)) {
+      CHORUS_TRY(checkpoint.store->require(name));
+      taken.insert(std::move(name));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<LanguageCheckpoint> open_language_checkpoint(const std::filesystem::path& folder) {
+Result<LanguageCheckpoint> open_language_checkpoint(const std::filesystem::path& folder_or_file) {
+  std::error_code code;
+  if (std::filesystem::is_directory(folder_or_file, code)) CHORUS_TRY(check_architecture(folder_or_file));
   LanguageCheckpoint checkpoint;
-  checkpoint.path = folder;
-  const std::filesystem::path config_path = folder / "config.json";
-  CHORUS_ASSIGN(checkpoint.config_json, read_text_file(config_path, limits::kJsonBytesMax));
-  // Before the weights are looked for: an architecture that is not supported is the better error.
-  auto known = read_blueprint(checkpoint.config_json);
-  if (!known) return std::move(known).error().with_context("reading " + config_path.string());
-  CHORUS_ASSIGN(TensorStore opened, TensorStore::open(folder));
-  checkpoint.store = std::make_shared<const TensorStore>(std::move(opened));
+  checkpoint.path = folder_or_file;
+  CHORUS_ASSIGN(checkpoint.files, formats::open_model_files(folder_or_file));
+  checkpoint.config_json = checkpoint.files.config_json;
+  checkpoint.store = checkpoint.files.tensors;
   const TensorStore& store = *checkpoint.store;
   auto blueprint = read_blueprint(checkpoint.config_json, [&](const std::string& name) { return store.find(name) != nullptr; });
-  if (!blueprint) return std::move(blueprint).error().with_context("reading " + config_path.string());
+  if (!blueprint) return std::move(blueprint).error().with_context("reading the configuration of " + folder_or_file.string());
   checkpoint.blueprint = std::move(blueprint).value();
 
   formats::StoredNames names;
@@ -75,14 +102,7 @@ Result<LanguageCheckpoint> open_language_checkpoint(const std::filesystem::path&
     names.emplace(expected.name, expected.name);
     taken.insert(expected.name);
   }
-  for (const LayerSpec& layer : checkpoint.blueprint.layers) {
-    const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward);
-    if (!moe) continue;
-    for (std::string& name : expert_tensors(*moe)) {
-      CHORUS_TRY(store.require(name));
-      taken.insert(std::move(name));
-    }
-  }
+  CHORUS_TRY(take_other_tensors(checkpoint, taken));
   CHORUS_ASSIGN(checkpoint.ignored_tensors, list_ignored(store, checkpoint.blueprint, taken));
   CHORUS_ASSIGN(checkpoint.weights, formats::make_weight_source(checkpoint.store, names));
   return checkpoint;

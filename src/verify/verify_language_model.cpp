@@ -1,0 +1,198 @@
+// Language models against golden.safetensors: logits, hidden states, greedy continuations.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "base/bytes.h"
+#include "formats/safetensors.h"
+#include "models/qwen35.h"
+#include "verify/judge.h"
+#include "verify/verify.h"
+
+namespace chorus::verify {
+
+namespace {
+
+using formats::TensorStore;
+
+struct Reference {
+  std::vector<uint32_t> tokens;
+  uint32_t logit_rows = 0;
+  std::vector<float> logits;  // [logit_rows, vocabulary]: all rows or the last ones
+  std::vector<uint32_t> greedy;
+  std::vector<float> margins;
+  std::vector<std::vector<float>> hidden;  // [tokens, hidden] each; may be empty
+};
+
+Result<std::vector<uint32_t>> read_ids(const TensorStore& store, const std::string& name) {
+  CHORUS_ASSIGN(const formats::TensorInfo* tensor, store.require(name));
+  std::vector<int32_t> values(tensor->elements);
+  CHORUS_TRY(store.read_i32(*tensor, 0, values));
+  std::vector<uint32_t> ids;
+  for (int32_t value : values) {
+    if (value < 0) return make_error(ErrorCode::invalid_input, name + ": negative token id " + std::to_string(value));
+    ids.push_back(static_cast<uint32_t>(value));
+  }
+  return ids;
+}
+
+Result<std::vector<float>> read_floats(const TensorStore& store, const std::string& name, uint64_t cols) {
+  CHORUS_ASSIGN(const formats::TensorInfo* tensor, store.require(name));
+  if (cols > 0 && (tensor->shape.size() != 2 || tensor->shape[1] != cols)) {
+    return make_error(ErrorCode::invalid_input,
+                      name + ": expected rows of " + std::to_string(cols) + " values, found shape " + formats::shape_text(tensor->shape));
+  }
+  std::vector<float> values(tensor->elements);
+  CHORUS_TRY(store.read_f32(*tensor, 0, values));
+  return values;
+}
+
+Result<Reference> read_reference(const TensorStore& store, const std::string& prompt, const formats::TextConfig& config) {
+  Reference reference;
+  CHORUS_ASSIGN(reference.tokens, read_ids(store, prompt + ".input_ids"));
+  CHORUS_ASSIGN(reference.logits, read_floats(store, prompt + ".logits", config.vocab_size));
+  reference.logit_rows = static_cast<uint32_t>(reference.logits.size() / config.vocab_size);
+  CHORUS_ASSIGN(reference.greedy, read_ids(store, prompt + ".greedy_ids"));
+  CHORUS_ASSIGN(reference.margins, read_floats(store, prompt + ".greedy_margin", 0));
+  if (reference.tokens.empty() || reference.logit_rows == 0 || reference.logit_rows > reference.tokens.size() ||
+      reference.margins.size() != reference.greedy.size()) {
+    return make_error(ErrorCode::invalid_input, prompt + ": token, logit and margin counts do not fit together");
+  }
+  for (size_t k = 0; store.find(prompt + ".hidden." + std::to_string(k)); ++k) {
+    CHORUS_ASSIGN(std::vector<float> rows, read_floats(store, prompt + ".hidden." + std::to_string(k), config.hidden_size));
+    if (rows.size() != reference.tokens.size() * config.hidden_size) {
+      return make_error(ErrorCode::invalid_input, prompt + ".hidden." + std::to_string(k) + ": expected one row a token");
+    }
+    reference.hidden.push_back(std::move(rows));
+  }
+  return reference;
+}
+
+std::vector<double> softmax(std::span<const float> logits) {
+  const double peak = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> values(logits.size());
+  double sum = 0;
+  for (size_t i = 0; i < logits.size(); ++i) sum += values[i] = std::exp(static_cast<double>(logits[i]) - peak);
+  for (double& value : values) value /= sum;
+  return values;
+}
+
+uint32_t argmax(std::span<const float> values) {
+  return static_cast<uint32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+void compare_logits(const Reference& reference, std::span<const float> logits, uint32_t vocabulary, const Tolerances& limits, Line& line) {
+  for (uint32_t row = 0; row < reference.logit_rows; ++row) {
+    const auto found = logits.subspan(static_cast<size_t>(row) * vocabulary, vocabulary);
+    const auto expected = std::span(reference.logits).subspan(static_cast<size_t>(row) * vocabulary, vocabulary);
+    const std::vector<double> p = softmax(found), q = softmax(expected);
+    for (uint32_t i = 0; i < vocabulary; ++i) {
+      take_error(line.logit_error, found[i], expected[i]);
+      take_error(line.probability_error, p[i], q[i]);
+    }
+    const uint32_t best = argmax(expected);
+    const double gap = q[best] - p[argmax(found)];
+    if (limits.argmax_gap > 0) {
+      judge(line, argmax(found) == best || q[best] - q[argmax(found)] <= limits.argmax_gap,
+            "row " + std::to_string(row) + ": best token differs by " + std::to_string(gap));
+    }
+  }
+  judge(line, line.logit_error <= limits.logit, "logit error over " + std::to_string(limits.logit));
+  judge(line, line.probability_error <= limits.probability, "probability error over " + std::to_string(limits.probability));
+}
+
+// Continues greedily from the logits of the prompt's last row. A step whose reference margin is a tie may differ, and ends the comparison.
+Status compare_greedy(const models::Qwen35& model, models::SequenceState& state, std::vector<float> last_logits, const Reference& reference,
+                      const Tolerances& limits, Line& line) {
+  const uint32_t zero = 0;
+  for (size_t step = 0; step < reference.greedy.size(); ++step) {
+    const uint32_t token = argmax(last_logits);
+    if (token != reference.greedy[step]) {
+      if (reference.margins[step] < limits.margin_tie) return {};
+      ++line.token_mismatches;
+      judge(line, false,
+            "greedy step " + std::to_string(step) + ": expected token " + std::to_string(reference.greedy[step]) + ", found " +
+                std::to_string(token));
+      return {};
+    }
+    if (step + 1 == reference.greedy.size()) break;
+    CHORUS_ASSIGN(const models::BufferPtr hidden, model.advance(state, std::span(&token, 1), std::span(&zero, 1)));
+    CHORUS_ASSIGN(last_logits, model.logits(*hidden, 1));
+  }
+  return {};
+}
+
+Status compare_hidden(const models::Qwen35& model, const Reference& reference, const Tolerances& limits, Line& line) {
+  if (reference.hidden.empty() || reference.tokens.size() > model.pass_rows_max()) return {};
+  CHORUS_ASSIGN(const auto found, model.hidden_states(reference.tokens));
+  judge(line, found.size() == reference.hidden.size(),
+        "expected " + std::to_string(reference.hidden.size()) + " hidden states, found " + std::to_string(found.size()));
+  for (size_t k = 0; k < std::min(found.size(), reference.hidden.size()); ++k) {
+    double scale = 0, error = 0;
+    for (float value : reference.hidden[k]) scale = std::max(scale, std::abs(static_cast<double>(value)));
+    for (size_t i = 0; i < found[k].size(); ++i) take_error(error, found[k][i], reference.hidden[k][i]);
+    const double relative = scale > 0 ? error / scale : error;
+    line.hidden_error = std::max(line.hidden_error, relative);
+    judge(line, relative <= limits.hidden,
+          "hidden state " + std::to_string(k) + " is off by " + std::to_string(relative) + " of its largest value");
+  }
+  return {};
+}
+
+Result<Line> verify_prompt(const models::Qwen35& model, const TensorStore& store, const std::string& prompt, const Tolerances& limits) {
+  const uint32_t vocabulary = model.config().vocab_size;
+  CHORUS_ASSIGN(const Reference reference, read_reference(store, prompt, model.config()));
+  Line line;
+  line.name = prompt;
+  const uint32_t length = static_cast<uint32_t>(reference.tokens.size());
+  std::vector<uint32_t> outputs(reference.logit_rows);
+  std::iota(outputs.begin(), outputs.end(), length - reference.logit_rows);
+  CHORUS_ASSIGN(auto state, model.new_state(length + static_cast<uint32_t>(reference.greedy.size())));
+  CHORUS_ASSIGN(const models::BufferPtr hidden, model.advance(*state, reference.tokens, outputs));
+  CHORUS_ASSIGN(const std::vector<float> logits, model.logits(*hidden, reference.logit_rows));
+  compare_logits(reference, logits, vocabulary, limits, line);
+  CHORUS_TRY(compare_greedy(model, *state, std::vector<float>(logits.end() - vocabulary, logits.end()), reference, limits, line));
+  CHORUS_TRY(compare_hidden(model, reference, limits, line));
+  return line;
+}
+
+// Prompts and hidden states count from 0 without gaps. A reference behind a gap would never be compared, and nobody would know.
+Status refuse_unreached(const TensorStore& store, const std::string& where) {
+  std::set<std::string> reached;
+  for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) {
+    const std::string prompt = "prompt" + std::to_string(i);
+    for (const char* part : {".input_ids", ".logits", ".greedy_ids", ".greedy_margin"}) reached.insert(prompt + part);
+    for (size_t k = 0; store.find(prompt + ".hidden." + std::to_string(k)); ++k) reached.insert(prompt + ".hidden." + std::to_string(k));
+  }
+  if (reached.empty()) return make_error(ErrorCode::invalid_input, where + ": holds no prompt (expected prompt0.input_ids)");
+  for (const formats::TensorInfo& tensor : store.tensors()) {
+    if (!tensor.name.starts_with("prompt") || reached.contains(tensor.name)) continue;
+    return make_error(ErrorCode::invalid_input,
+                      where + ": tensor " + quote_text(tensor.name) +
+                          " would not be compared: expected prompts (input_ids) and hidden states from 0 without gaps");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Report> verify_language_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                                     DType dtype) {
+  CHORUS_ASSIGN(const TensorStore store, TensorStore::open(golden));
+  CHORUS_TRY(refuse_unreached(store, golden.string()));
+  models::LoadOptions options;
+  options.dtype = dtype;
+  options.language_head = true;
+  CHORUS_ASSIGN(const auto model, models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
+  Report report;
+  report.kind = "language";
+  for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) {
+    auto line = verify_prompt(*model, store, "prompt" + std::to_string(i), tolerances_for(dtype));
+    if (!line) return std::move(line).error().with_context("while verifying prompt" + std::to_string(i) + " of " + golden.string());
+    report.lines.push_back(std::move(line).value());
+  }
+  return report;
+}
+
+}  // namespace chorus::verify
