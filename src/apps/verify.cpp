@@ -28,10 +28,9 @@ Result<Verified> verify_checkpoint(const VerifyFlags& flags) {
   }
   formats::OpenOptions open;
   if (!flags.base.empty()) open.base = flags.base;
-  CHORUS_ASSIGN(const formats::Checkpoint checkpoint, formats::open_checkpoint(flags.model, open));
   CHORUS_ASSIGN(const runtime::BackendChoice choice, choose_backend(flags.device));
   Verified result;
-  CHORUS_ASSIGN(result.report, verify::verify_model(*choice.backend, checkpoint, golden, dtype_of(flags.device)));
+  CHORUS_ASSIGN(result.report, verify::verify_path(*choice.backend, flags.model, open, golden, dtype_of(flags.device)));
   result.device = choice.backend->info();
   result.fallbacks = choice.backend->fallbacks();
   return result;

@@ -146,9 +146,6 @@ TEST(Check, Norms) {
     expect_fails(bad, "epsilon");
   }
   RmsNormArgs bad = norm;
-  bad.out = whole(x, 3, 8);
-  expect_fails(bad, "overlap");
-  bad = norm;
   bad.weight = nullptr;
   expect_fails(bad, "weight");
 
@@ -376,6 +373,91 @@ TEST(Check, Copy) {
   expect_fails(args, "another buffer");
   args.target = nullptr;
   expect_fails(args, "target");
+}
+
+TEST(Check, RmsNormMayBeInPlace) {
+  FakeBuffer buffer(64), weight(8);
+  RmsNormArgs norm{whole(std::as_const(buffer), 3, 8), &weight, 1e-6f, NormWeight::plain, whole(buffer, 3, 8)};
+  expect_ok(norm);
+  norm.out.offset = 8;
+  expect_fails(norm, "overlap");
+}
+
+TEST(Check, LayerNorm) {
+  FakeBuffer x(24), weight(8), bias(8), out(24), small(7);
+  const LayerNormArgs norm{whole(std::as_const(x), 3, 8), &weight, &bias, 1e-6f, whole(out, 3, 8)};
+  expect_ok(norm);
+  auto changed = [&](auto change) {
+    LayerNormArgs args = norm;
+    change(args);
+    return args;
+  };
+  expect_ok(changed([&](LayerNormArgs& a) { a.out.buffer = &x; }));
+  expect_fails(changed([&](LayerNormArgs& a) { a.bias = nullptr; }), "bias");
+  expect_fails(changed([&](LayerNormArgs& a) { a.weight = &small; }), "weight");
+  expect_fails(changed([&](LayerNormArgs& a) { a.out.rows = 2; }), "out rows");
+  expect_fails(changed([&](LayerNormArgs& a) { a.epsilon = kNan; }), "epsilon");
+  expect_fails(changed([&](LayerNormArgs& a) { a.out = {&x, 0, 2, 8, 16}, a.x = {&x, 0, 2, 8, 8}; }), "overlap");
+  expect_fails(changed([&](LayerNormArgs& a) { a.out.buffer = &bias, a.out.rows = 1, a.x.rows = 1; }), "overlap");
+}
+
+TEST(Check, Rope) {
+  FakeBuffer x(60), cosine(9), sine(9), out(60);
+  const RopeArgs rope{2,
+                      10,
+                      4,
+                      6,
+                      RopeForm::pairs,
+                      whole(std::as_const(x), 3, 20),
+                      whole(std::as_const(cosine), 3, 3),
+                      whole(std::as_const(sine), 3, 3),
+                      whole(out, 3, 20)};
+  expect_ok(rope);
+  auto changed = [&](auto change) {
+    RopeArgs args = rope;
+    change(args);
+    return args;
+  };
+  expect_ok(changed([&](RopeArgs& a) { a.out.buffer = &x; }));
+  expect_fails(changed([](RopeArgs& a) { a.heads = 0; }), "heads");
+  expect_fails(changed([](RopeArgs& a) { a.rotary_dim = 5; }), "rotary dim");
+  expect_fails(changed([](RopeArgs& a) { a.rotary_dim = 8; }), "rotary dim");
+  expect_fails(changed([](RopeArgs& a) { a.first = 0xffffffffu; }), "rotary dim");
+  expect_fails(changed([](RopeArgs& a) { a.heads = 3; }), "x columns: expected 30");
+  expect_fails(changed([](RopeArgs& a) { a.sine.cols = 2; }), "sine columns");
+  expect_fails(changed([](RopeArgs& a) { a.cosine.rows = 2; }), "cosine rows");
+  expect_fails(changed([&](RopeArgs& a) { a.out = {&x, 0, 3, 20, 20}, a.x = {&x, 0, 2, 20, 20}; }), "out rows");
+}
+
+TEST(Check, HeadLinear) {
+  FakeBuffer x(3 * 20), out(3 * 12);
+  FakeWeight weight(12, 8);
+  const HeadLinearArgs product{2, 12, whole(std::as_const(x), 3, 20), &weight, whole(out, 3, 12)};
+  expect_ok(product);
+  auto changed = [&](auto change) {
+    HeadLinearArgs args = product;
+    change(args);
+    return args;
+  };
+  expect_fails(changed([](HeadLinearArgs& a) { a.heads = 0; }), "heads");
+  expect_fails(changed([](HeadLinearArgs& a) { a.heads = 5; }), "weight rows: expected a multiple of the 5 heads");
+  expect_fails(changed([](HeadLinearArgs& a) { a.x_head_stride = 7; }), "x head stride");
+  expect_fails(changed([](HeadLinearArgs& a) { a.x_head_stride = 13; }), "x columns: expected at least 21");
+  expect_fails(changed([](HeadLinearArgs& a) { a.out.cols = 11; }), "out columns");
+  expect_fails(changed([](HeadLinearArgs& a) { a.weight = nullptr; }), "weight");
+  expect_fails(changed([&](HeadLinearArgs& a) { a.out = whole(x, 3, 12); }), "overlap");
+}
+
+TEST(Check, ChoosingAToken) {
+  FakeBuffer x(60), indices(3), rows(24), small(2);
+  expect_ok(ArgmaxArgs{whole(std::as_const(x), 3, 20), &indices});
+  expect_fails(ArgmaxArgs{whole(std::as_const(x), 3, 20), &small}, "indices");
+  expect_fails(ArgmaxArgs{whole(std::as_const(x), 3, 20), &x}, "overlap");
+  expect_ok(SampleArgs{whole(std::as_const(x), 3, 20), &rows, &indices});
+  expect_fails(SampleArgs{whole(std::as_const(x), 3, 20), &indices, &rows}, "rows");
+  expect_fails(SampleArgs{whole(std::as_const(x), 3, 20), &rows, nullptr}, "indices");
+  FakeBuffer large(kSampleVocabularyMax + 1);
+  expect_fails(SampleArgs{whole(std::as_const(large), 1, kSampleVocabularyMax + 1), &rows, &indices}, "logits columns");
 }
 
 }  // namespace

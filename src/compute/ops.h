@@ -74,7 +74,7 @@ struct RmsNormArgs {
   const Buffer* weight = nullptr;
   float epsilon = 1e-6f;
   NormWeight form = NormWeight::one_plus;
-  MutableView out;  // same shape as x
+  MutableView out;  // same shape as x; may be the same view as x
 };
 
 // Per head h of `head_dim` columns: out = x * rsqrt(mean(x^2) + epsilon) * weight * silu(gate). Norm before gate. weight: f32 [head_dim].
@@ -350,11 +350,15 @@ struct SampleRow {
   uint32_t padding = 0;
 };
 
+inline constexpr uint32_t kSampleVocabularyMax = 1u << 20;
+
 // indices[r]: a token drawn from row r of logits as rows[r] says; 0xffffffff when the row holds a NaN.
-// The draw u in [0, 1) comes from seed and step (Philox 4x32-10 of Salmon et al. 2011, counter = step, key = seed); the token is the first,
-// by falling probability (of equals the lower index), at which the running sum of the kept and renormalised probabilities exceeds u.
+// The draw u in [0, 1) comes from seed and step (the first word of Philox 4x32-10 of Salmon et al. 2011, times 2^-32; counter = step, key =
+// seed); the token is the first, by falling logit (of equals the lower index), at which the running sum of the kept and renormalised
+// probabilities exceeds u. Every filter keeps a beginning of that order, and always its first token. Probabilities carry an error of a few
+// roundings of f32 (the exponent's and the exponential's) and 2^-37 of the largest; equal logits have equal ones.
 struct SampleArgs {
-  View logits;                   // [rows, vocabulary]
+  View logits;                   // [rows, vocabulary], vocabulary <= kSampleVocabularyMax
   const Buffer* rows = nullptr;  // SampleRow [rows]
   Buffer* indices = nullptr;     // u32 [rows]
 };

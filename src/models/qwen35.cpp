@@ -54,92 +54,6 @@ View columns(const MutableView& whole, uint32_t first, uint32_t count) {
   return View{whole.buffer, whole.offset + first, whole.rows, count, whole.stride};
 }
 
-// Names tensors, checks their shapes and moves them to the backend.
-class Binder {
- public:
-  Binder(compute::Backend& backend, const formats::WeightSource& weights, const LoadOptions& options, uint64_t total)
-      : backend_(backend), weights_(weights), options_(options), total_(total) {}
-
-  // A matrix whose rows are those of the named [rows_i, cols] tensors, one below the other.
-  Result<WeightPtr> matrix(const std::string& label, const std::vector<std::pair<std::string, uint32_t>>& parts, uint32_t cols) {
-    uint32_t rows = 0;
-    for (const auto& [name, part_rows] : parts) {
-      CHORUS_TRY(expect_shape(name, {part_rows, cols}));
-      rows += part_rows;
-    }
-    auto source = [&](uint32_t first, uint32_t count, std::span<float> out) { return read_stacked(parts, cols, first, count, out); };
-    auto weight = backend_.create_weight(label, rows, cols, options_.dtype, source);
-    if (!weight) return std::move(weight).error().with_context("while loading " + label);
-    report((*weight)->bytes());
-    return weight;
-  }
-
-  // A small tensor of `rows` x `cols` values, kept in f32 whatever the matrices' type.
-  Result<BufferPtr> values(const std::string& name, const std::vector<uint64_t>& shape, uint32_t rows, uint32_t cols) {
-    CHORUS_TRY(expect_shape(name, shape));
-    std::vector<float> host(static_cast<size_t>(rows) * cols);
-    CHORUS_TRY(weights_.read_rows(name, 0, rows, host));
-    CHORUS_ASSIGN(BufferPtr buffer, backend_.create_buffer(host.size() * 4, name));
-    CHORUS_TRY(backend_.write(*buffer, 0, std::as_bytes(std::span<const float>(host))));
-    return buffer;
-  }
-  Result<BufferPtr> vector(const std::string& name, uint32_t size) { return values(name, {size}, 1, size); }
-
- private:
-  Status expect_shape(const std::string& name, const std::vector<uint64_t>& expected) {
-    CHORUS_ASSIGN(const std::vector<uint64_t> found, weights_.shape(name));
-    if (found == expected) return {};
-    auto text = [](const std::vector<uint64_t>& shape) {
-      std::string line = "[";
-      for (size_t i = 0; i < shape.size(); ++i) line += (i ? ", " : "") + std::to_string(shape[i]);
-      return line + "]";
-    };
-    return make_error(ErrorCode::invalid_input, "tensor " + name + ": expected shape " + text(expected) + ", found " + text(found));
-  }
-
-  Status read_stacked(const std::vector<std::pair<std::string, uint32_t>>& parts, uint32_t cols, uint32_t first, uint32_t count,
-                      std::span<float> out) {
-    uint32_t part_begin = 0;
-    uint32_t written = 0;
-    for (const auto& [name, part_rows] : parts) {
-      const uint32_t begin = std::max(first, part_begin);
-      const uint32_t end = std::min(first + count, part_begin + part_rows);
-      if (begin < end) {
-        const size_t elements = static_cast<size_t>(end - begin) * cols;
-        const std::span<float> values = out.subspan(static_cast<size_t>(written) * cols, elements);
-        CHORUS_TRY(weights_.read_rows(name, begin - part_begin, end - begin, values));
-        CHORUS_TRY(check_range(name, values));
-        written += end - begin;
-      }
-      part_begin += part_rows;
-    }
-    CHORUS_CHECK(written == count);
-    return {};
-  }
-
-  // A finite weight must stay finite in the stored type; bf16 has the range of f32.
-  Status check_range(const std::string& name, std::span<const float> values) const {
-    constexpr float kHalfEnd = 65520;  // from here on f16 rounds to infinity
-    if (options_.dtype != DType::f16) return {};
-    float largest = 0;
-    for (float value : values) largest = std::max(largest, std::abs(value));
-    if (largest < kHalfEnd) return {};
-    return make_error(ErrorCode::unsupported,
-                      "tensor " + name + ": f16 holds magnitudes below 65520, found " + std::to_string(largest) + "; bf16 and f32 hold it");
-  }
-
-  void report(uint64_t bytes) {
-    done_ += bytes;
-    if (options_.progress) options_.progress(std::min(done_, total_), total_);
-  }
-
-  compute::Backend& backend_;
-  const formats::WeightSource& weights_;
-  const LoadOptions& options_;
-  uint64_t total_;
-  uint64_t done_ = 0;
-};
-
 std::vector<float> rotary_frequencies(const TextConfig& config) {
   std::vector<float> frequencies(config.rotary_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -224,14 +138,14 @@ uint64_t Qwen35::largest_buffer_bytes(const TextConfig& config, uint32_t capacit
 Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& options) {
   const TextConfig& c = config_;
   const Widths w(c);
-  Binder binder(backend_, weights, options, weight_bytes(c, backend_, options.dtype));
-  CHORUS_ASSIGN(embedding_, binder.matrix("embed_tokens", {{"embed_tokens.weight", c.vocab_size}}, w.hidden));
+  WeightBinder binder(backend_, weights, options.dtype, options.progress, weight_bytes(c, backend_, options.dtype));
+  CHORUS_ASSIGN(embedding_, binder.matrix("embed_tokens.weight", c.vocab_size, w.hidden));
   CHORUS_ASSIGN(final_norm_, binder.vector("norm.weight", w.hidden));
   if (options.language_head) {
     if (c.tie_word_embeddings) {
       language_head_ = embedding_;
     } else {
-      CHORUS_ASSIGN(language_head_, binder.matrix("lm_head", {{"lm_head.weight", c.vocab_size}}, w.hidden));
+      CHORUS_ASSIGN(language_head_, binder.matrix("lm_head.weight", c.vocab_size, w.hidden));
     }
   }
   layers_.resize(c.layer_types.size());
@@ -244,9 +158,9 @@ Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& opt
     if (layer.is_attention) {
       const std::string at = prefix + "self_attn.";
       AttentionLayer& a = layer.attention;
-      CHORUS_ASSIGN(a.q_proj, binder.matrix(at + "q_proj", {{at + "q_proj.weight", 2 * w.queries}}, w.hidden));
+      CHORUS_ASSIGN(a.q_proj, binder.matrix(at + "q_proj.weight", 2 * w.queries, w.hidden));
       CHORUS_ASSIGN(a.kv_proj, binder.matrix(at + "kv_proj", {{at + "k_proj.weight", w.kv}, {at + "v_proj.weight", w.kv}}, w.hidden));
-      CHORUS_ASSIGN(a.o_proj, binder.matrix(at + "o_proj", {{at + "o_proj.weight", w.hidden}}, w.queries));
+      CHORUS_ASSIGN(a.o_proj, binder.matrix(at + "o_proj.weight", w.hidden, w.queries));
       CHORUS_ASSIGN(a.q_norm, binder.vector(at + "q_norm.weight", c.head_dim));
       CHORUS_ASSIGN(a.k_norm, binder.vector(at + "k_norm.weight", c.head_dim));
     } else {
@@ -262,13 +176,13 @@ Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& opt
       CHORUS_ASSIGN(d.a_log, binder.vector(at + "A_log", c.linear_value_heads));
       CHORUS_ASSIGN(d.dt_bias, binder.vector(at + "dt_bias", c.linear_value_heads));
       CHORUS_ASSIGN(d.norm, binder.vector(at + "norm.weight", c.linear_value_dim));
-      CHORUS_ASSIGN(d.out_proj, binder.matrix(at + "out_proj", {{at + "out_proj.weight", w.hidden}}, w.delta_values));
+      CHORUS_ASSIGN(d.out_proj, binder.matrix(at + "out_proj.weight", w.hidden, w.delta_values));
     }
     CHORUS_ASSIGN(
         layer.gate_up,
         binder.matrix(prefix + "mlp.gate_up",
                       {{prefix + "mlp.gate_proj.weight", w.feed_forward}, {prefix + "mlp.up_proj.weight", w.feed_forward}}, w.hidden));
-    CHORUS_ASSIGN(layer.down, binder.matrix(prefix + "mlp.down", {{prefix + "mlp.down_proj.weight", w.hidden}}, w.feed_forward));
+    CHORUS_ASSIGN(layer.down, binder.matrix(prefix + "mlp.down_proj.weight", w.hidden, w.feed_forward));
   }
   return {};
 }

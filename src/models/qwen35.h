@@ -14,14 +14,9 @@
 #include "compute/backend.h"
 #include "formats/checkpoint.h"
 #include "formats/config.h"
+#include "models/layers/weight_binder.h"
 
 namespace chorus::models {
-
-using BufferPtr = std::shared_ptr<compute::Buffer>;
-using WeightPtr = std::shared_ptr<compute::Weight>;
-
-// Bytes of weights uploaded so far and in all.
-using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct LoadOptions {
   DType dtype = DType::f32;                     // of matrices; vectors are f32 always

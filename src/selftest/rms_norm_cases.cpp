@@ -14,13 +14,15 @@ struct Shape {
   uint32_t gap;     // extra elements between rows
   uint32_t offset;  // of the input
   float size = 1;   // of the values
+  bool in_place = false;
 };
 
 bool whole_quads(const Shape& shape) { return shape.cols % 4 == 0 && shape.gap % 4 == 0 && shape.offset % 4 == 0; }
 
 std::string name_of(const Shape& shape, compute::NormWeight form) {
   return std::to_string(shape.rows) + " x " + std::to_string(shape.cols) + " gap " + std::to_string(shape.gap) + " offset " +
-         std::to_string(shape.offset) + " size " + std::to_string(shape.size) + (form == compute::NormWeight::plain ? " w" : " 1+w");
+         std::to_string(shape.offset) + " size " + std::to_string(shape.size) + (form == compute::NormWeight::plain ? " w" : " 1+w") +
+         (shape.in_place ? " in place" : "");
 }
 
 Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant, const Shape& shape, compute::NormWeight form) {
@@ -29,10 +31,12 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   const std::vector<float> weight = random.vector(shape.cols, -0.9f, 2);
   CHORUS_ASSIGN(StridedInput x, make_input(backend, values, shape.rows, shape.cols, shape.cols + shape.gap, shape.offset));
   CHORUS_ASSIGN(auto weight_buffer, upload(backend, weight));
-  CHORUS_ASSIGN(GuardedOutput output, make_output(backend, shape.rows, shape.cols, shape.cols + shape.gap));
+  const uint32_t stride = shape.cols + shape.gap;
+  CHORUS_ASSIGN(GuardedOutput output, shape.in_place ? make_output(backend, shape.rows, shape.cols, stride, values)
+                                                     : make_output(backend, shape.rows, shape.cols, stride));
   const float epsilon = 1e-6f;
   CHORUS_ASSIGN(auto batch, backend.begin_batch());
-  CHORUS_TRY(batch->rms_norm({x.view, weight_buffer.get(), epsilon, form, output.view}));
+  CHORUS_TRY(batch->rms_norm({shape.in_place ? compute::View(output.view) : x.view, weight_buffer.get(), epsilon, form, output.view}));
   CHORUS_TRY(batch->submit());
   const std::vector<double> expected = kernels::reference_rms_norm(values, shape.rows, shape.cols, weight, epsilon, form);
   // Relative: the sum of squares has no cancellation (a few roundings deep in a tree or lanes), then sqrt, division, three products.
@@ -43,7 +47,7 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
 }  // namespace
 
 std::vector<CaseResult> run_rms_norm_cases(compute::Backend& backend, CaseSet set) {
-  std::vector<Shape> shapes = {{3, 64, 0, 0}, {5, 1024, 4, 8}, {2, 37, 1, 3}};
+  std::vector<Shape> shapes = {{3, 64, 0, 0}, {5, 1024, 4, 8}, {2, 37, 1, 3}, {3, 128, 4, 0, 1, true}, {4, 37, 1, 0, 1, true}};
   if (set == CaseSet::full) {
     // 130,944 rows: 8 rows x 1023 tokens x 16 heads, past one grid dimension.
     shapes.insert(shapes.end(), {{0, 8, 0, 0},
@@ -55,6 +59,7 @@ std::vector<CaseResult> run_rms_norm_cases(compute::Backend& backend, CaseSet se
                                  {3, 513, 0, 1},
                                  {4, 516, 0, 0},
                                  {130944, 16, 0, 0},
+                                 {3, 1024, 0, 0, 1, true},
                                  {3, 128, 0, 0, 1e15f},
                                  {3, 128, 0, 0, 1e-15f},
                                  {3, 128, 0, 0, 0}});

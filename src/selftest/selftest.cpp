@@ -16,6 +16,9 @@ const std::vector<OperationCases>& all_operations() {
       {"gather_rows", run_gather_rows_cases},
       {"pointer_scores", run_pointer_scores_cases},
       {"segment_softmax", run_segment_softmax_cases},
+      {"layer_norm", run_layer_norm_cases},
+      {"rope", run_rope_cases},
+      {"argmax", run_argmax_cases},
   };
   return operations;
 }

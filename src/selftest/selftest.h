@@ -43,6 +43,9 @@ std::vector<CaseResult> run_expert_ffn_cases(compute::Backend& backend, CaseSet 
 std::vector<CaseResult> run_combine_routes_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_attend_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_select_keys_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_layer_norm_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_rope_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_argmax_cases(compute::Backend& backend, CaseSet set);
 
 struct OperationCases {
   std::string_view operation;

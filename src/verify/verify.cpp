@@ -3,6 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "experts/expert_reader.h"
+#include "experts/resident_experts.h"
+#include "models/qwen35.h"
+#include "verify/language_runner.h"
+
 namespace chorus::verify {
 
 Tolerances tolerances_for(DType dtype) {
@@ -36,10 +43,62 @@ Result<std::filesystem::path> find_golden(const std::filesystem::path& model) {
   return make_error(ErrorCode::not_found, "no reference outputs: looked for " + names + " (name one with --golden)");
 }
 
-Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                            DType dtype) {
+namespace {
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code code;
+  return std::filesystem::is_regular_file(path, code);
+}
+
+// A decision model is a packed file, an adapter, or weights with a pointer head beside them.
+bool is_decision_model(const std::filesystem::path& model) {
+  if (is_file(model)) return true;
+  for (const char* name : {"adapter_config.json", "head.pt", "head.safetensors"}) {
+    if (is_file(model / name)) return true;
+  }
+  return false;
+}
+
+Result<std::string> read_tokenizer(const std::filesystem::path& folder) {
+  return read_text_file(folder / "tokenizer.json", limits::kTokenizerBytesMax);
+}
+
+}  // namespace
+
+Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
+                                     const std::filesystem::path& golden, DType dtype) {
+  CHORUS_ASSIGN(const experts::ExpertReader reader, experts::ExpertReader::open(checkpoint.store, checkpoint.blueprint, dtype));
+  const auto source = [&](uint32_t layer, uint32_t expert, std::span<std::byte> record) { return reader.read(layer, expert, record); };
+  CHORUS_ASSIGN(const auto resident, experts::ResidentExperts::load(backend, checkpoint.blueprint, dtype, source));
+  models::LanguageModelOptions options;
+  options.dtype = dtype;
+  CHORUS_ASSIGN(const auto model, models::LanguageModel::load(backend, checkpoint.blueprint, *checkpoint.weights, resident.get(), options));
+  const auto runner = make_runner(*model);
+  if (golden.extension() != ".jsonl") return verify_logits(*runner, golden, tolerances_for(dtype));
+  CHORUS_ASSIGN(const std::string tokenizer, read_tokenizer(checkpoint.path));
+  return verify_generation(*runner, tokenizer, golden, dtype);
+}
+
+Result<Report> verify_decision_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                                     DType dtype) {
   if (golden.extension() == ".jsonl") return verify_decisions(backend, checkpoint, golden, dtype);
-  return verify_language_model(backend, checkpoint, golden, dtype);
+  models::LoadOptions options;
+  options.dtype = dtype;
+  options.language_head = true;
+  CHORUS_ASSIGN(const auto model, models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
+  Tolerances limits = tolerances_for(dtype);
+  limits.long_logit = limits.logit;
+  return verify_logits(*make_runner(*model), golden, limits);
+}
+
+Result<Report> verify_path(compute::Backend& backend, const std::filesystem::path& model, const formats::OpenOptions& options,
+                           const std::filesystem::path& golden, DType dtype) {
+  if (!is_decision_model(model)) {
+    CHORUS_ASSIGN(const models::LanguageCheckpoint checkpoint, models::open_language_checkpoint(model));
+    return verify_language_model(backend, checkpoint, golden, dtype);
+  }
+  CHORUS_ASSIGN(const formats::Checkpoint checkpoint, formats::open_checkpoint(model, options));
+  return verify_decision_model(backend, checkpoint, golden, dtype);
 }
 
 }  // namespace chorus::verify

@@ -1,22 +1,26 @@
 // Runs a model against reference outputs and says how far it is from them. Two layouts:
 //   golden.safetensors   language models: promptI.input_ids, .logits (all rows or the last ones), .greedy_ids, .greedy_margin,
 //                        prompt0.hidden.K (after the embedding, each layer, the final norm)
-//   *.golden.jsonl       decision models: one request a line with token ids, logits, probabilities, answers and token counts
+//   *.golden.jsonl       decision models: one request a line with token ids, logits, probabilities, answers and token counts;
+//                        language models: one prompt a line with its greedy continuation as ids and text
 // Written by tools/reference. Must not know: where output goes.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "compute/backend.h"
 #include "formats/checkpoint.h"
+#include "models/language_checkpoint.h"
 
 namespace chorus::verify {
 
 struct Tolerances {
-  double logit = 2e-4;  // largest absolute error; infinite: not judged
+  double logit = 2e-4;       // largest absolute error; infinite: not judged
+  double long_logit = 5e-4;  // for prompts of 100 tokens and more
   double probability = 1e-4;
   double hidden = 2e-4;      // relative to the largest hidden value of that layer
   double margin_tie = 2e-3;  // greedy steps below this reference margin may differ, and what follows them
@@ -44,15 +48,26 @@ struct Report {
   bool pass() const;
 };
 
-Result<Report> verify_language_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                     DType dtype);
+class LanguageRunner;  // verify/language_runner.h
+
+// Logits, hidden states and greedy continuations of golden.safetensors.
+Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits);
+// Prompts and greedy continuations of *.golden.jsonl.
+Result<Report> verify_generation(LanguageRunner& runner, std::string_view tokenizer_json, const std::filesystem::path& golden, DType dtype);
 Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
                                 DType dtype);
 
 // The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/golden.jsonl. Errors: not_found.
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model);
-// By the file's name: .jsonl is the decision layout.
-Result<Report> verify_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                            DType dtype);
+
+// A language model with all of its experts in memory; by the golden file's name, .jsonl is the layout with texts.
+Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
+                                     const std::filesystem::path& golden, DType dtype);
+// A decision model (.jsonl), or only its backbone (golden.safetensors).
+Result<Report> verify_decision_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
+                                     DType dtype);
+// The front door: what the model is says which of the two.
+Result<Report> verify_path(compute::Backend& backend, const std::filesystem::path& model, const formats::OpenOptions& options,
+                           const std::filesystem::path& golden, DType dtype);
 
 }  // namespace chorus::verify

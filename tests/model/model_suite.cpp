@@ -94,11 +94,11 @@ std::unique_ptr<engine::DecisionEngine> load_engine(compute::Backend& backend, c
 
 void check_fixture_against_reference(compute::Backend& backend, DType dtype) {
   const formats::Checkpoint checkpoint = must(formats::open_checkpoint(kData / "qwen3_5_text"));
-  expect_pass(must(verify::verify_model(backend, checkpoint, kData / "qwen3_5_text" / "golden.safetensors", dtype)), 3);
+  expect_pass(must(verify::verify_decision_model(backend, checkpoint, kData / "qwen3_5_text" / "golden.safetensors", dtype)), 3);
 }
 
 void check_kev_mini_against_reference(compute::Backend& backend, DType dtype) {
-  expect_pass(must(verify::verify_model(backend, kev_mini(), kData / "kev-mini.golden.jsonl", dtype)), 48);
+  expect_pass(must(verify::verify_decision_model(backend, kev_mini(), kData / "kev-mini.golden.jsonl", dtype)), 48);
 }
 
 void check_prompt_splits(compute::Backend& backend) {

@@ -1,8 +1,6 @@
 // On the adapter that the environment selects (VK_DRIVER_FILES). No adapter is a failure.
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "backends/webgpu/webgpu_backend.h"
 #include "model/model_suite.h"
 
@@ -32,11 +30,7 @@ TEST_F(ModelOnWebgpu, FixtureMatchesReference) {
 }
 // kev-mini against its reference, in all three types and on each adapter, is the verify stage of test.sh.
 TEST_F(ModelOnWebgpu, AnySplitOfAPromptIsTheSame) { model_suite::check_prompt_splits(*backend_); }
-// SwiftShader computes about a tenth as fast as the other adapters; 64 questions would take it many minutes.
-TEST_F(ModelOnWebgpu, QuestionsTogetherOrAlone) {
-  const bool slow = backend_->info().device.find("SwiftShader") != std::string::npos;
-  model_suite::check_question_batches(*backend_, slow ? 9 : 64);
-}
+TEST_F(ModelOnWebgpu, QuestionsTogetherOrAlone) { model_suite::check_question_batches(*backend_, 64); }
 TEST_F(ModelOnWebgpu, SmallPasses) { model_suite::check_small_passes(*backend_); }
 TEST_F(ModelOnWebgpu, TwoPrefixes) { model_suite::check_two_prefixes(*backend_); }
 TEST_F(ModelOnWebgpu, LongState) { model_suite::check_long_state(*backend_, 2100); }

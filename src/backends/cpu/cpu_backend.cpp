@@ -270,6 +270,21 @@ class CpuBatch final : public compute::Batch {
     return backend_.run("select_keys", {args.q.buffer, args.keys.buffer, args.weights.buffer, args.selected}, nullptr, args,
                         kernels::select_keys_cpu);
   }
+  Status layer_norm(const compute::LayerNormArgs& args) override {
+    return backend_.run("layer_norm", {args.x.buffer, args.weight, args.bias, args.out.buffer}, nullptr, args, kernels::layer_norm_cpu);
+  }
+  Status rope(const compute::RopeArgs& args) override {
+    return backend_.run("rope", {args.x.buffer, args.cosine.buffer, args.sine.buffer, args.out.buffer}, nullptr, args, kernels::rope_cpu);
+  }
+  Status head_linear(const compute::HeadLinearArgs& args) override {
+    return backend_.run("head_linear", {args.x.buffer, args.out.buffer}, args.weight, args, kernels::head_linear_cpu);
+  }
+  Status argmax(const compute::ArgmaxArgs& args) override {
+    return backend_.run("argmax", {args.x.buffer, args.indices}, nullptr, args, kernels::argmax_cpu);
+  }
+  Status sample(const compute::SampleArgs& args) override {
+    return backend_.run("sample", {args.logits.buffer, args.rows, args.indices}, nullptr, args, kernels::sample_cpu);
+  }
   Status submit() override { return {}; }
 
  private:

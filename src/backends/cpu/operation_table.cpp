@@ -8,9 +8,25 @@
 namespace chorus::backends {
 namespace {
 
-constexpr std::array<std::string_view, 12> kSimdOperations = {"linear",      "rms_norm",       "gated_rms_norm", "swiglu",
-                                                              "causal_conv", "qk_norm_rope",   "attention",      "router",
-                                                              "expert_ffn",  "combine_routes", "attend",         "select_keys"};
+constexpr std::array kSimdOperations = std::to_array<std::string_view>({
+    "linear",
+    "rms_norm",
+    "gated_rms_norm",
+    "swiglu",
+    "causal_conv",
+    "qk_norm_rope",
+    "attention",
+    "layer_norm",
+    "rope",
+    "head_linear",
+    "argmax",
+    "sample",
+    "router",
+    "expert_ffn",
+    "combine_routes",
+    "attend",
+    "select_keys",
+});
 constexpr std::array<std::string_view, 5> kPlainOperations = {"embed", "gather_rows", "pointer_scores", "segment_softmax", "copy"};
 
 }  // namespace

@@ -1,15 +1,18 @@
 #include "backends/webgpu/operations.h"
 
+#include "kernels/argmax/argmax_webgpu.h"
 #include "kernels/attention/attention_webgpu.h"
 #include "kernels/causal_conv/causal_conv_webgpu.h"
 #include "kernels/embed/embed_webgpu.h"
 #include "kernels/gated_delta/gated_delta_webgpu.h"
 #include "kernels/gated_rms_norm/gated_rms_norm_webgpu.h"
 #include "kernels/gather_rows/gather_rows_webgpu.h"
+#include "kernels/layer_norm/layer_norm_webgpu.h"
 #include "kernels/linear/linear_webgpu.h"
 #include "kernels/pointer_scores/pointer_scores_webgpu.h"
 #include "kernels/qk_norm_rope/qk_norm_rope_webgpu.h"
 #include "kernels/rms_norm/rms_norm_webgpu.h"
+#include "kernels/rope/rope_webgpu.h"
 #include "kernels/segment_softmax/segment_softmax_webgpu.h"
 #include "kernels/swiglu/swiglu_webgpu.h"
 
@@ -29,6 +32,9 @@ const std::vector<Operation>& webgpu_operations() {
       {"gather_rows", kernels::gather_rows_variants},
       {"pointer_scores", kernels::pointer_scores_variants},
       {"segment_softmax", kernels::segment_softmax_variants},
+      {"layer_norm", kernels::layer_norm_variants},
+      {"rope", kernels::rope_variants},
+      {"argmax", kernels::argmax_variants},
   };
   return operations;
 }
@@ -51,5 +57,8 @@ Status record(kernels::WebgpuContext& context, const compute::PointerScoresArgs&
 Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs& args) {
   return kernels::record_segment_softmax(context, args);
 }
+Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args) { return kernels::record_layer_norm(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args) { return kernels::record_rope(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args) { return kernels::record_argmax(context, args); }
 
 }  // namespace chorus::backends

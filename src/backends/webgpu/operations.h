@@ -30,5 +30,8 @@ Status record(kernels::WebgpuContext& context, const compute::AttentionArgs& arg
 Status record(kernels::WebgpuContext& context, const compute::GatherRowsArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::PointerScoresArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args);
 
 }  // namespace chorus::backends

@@ -55,6 +55,9 @@ class WebgpuBatch final : public compute::Batch {
   Status gather_rows(const compute::GatherRowsArgs& args) override { return run(args); }
   Status pointer_scores(const compute::PointerScoresArgs& args) override { return run(args); }
   Status segment_softmax(const compute::SegmentSoftmaxArgs& args) override { return run(args); }
+  Status layer_norm(const compute::LayerNormArgs& args) override { return run(args); }
+  Status rope(const compute::RopeArgs& args) override { return run(args); }
+  Status argmax(const compute::ArgmaxArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
     recorded_ = true;

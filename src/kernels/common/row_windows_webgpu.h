@@ -76,6 +76,14 @@ inline Status require_other_buffer(std::string_view operation, const compute::Vi
   return {};
 }
 
+// Whether x is the output's own view, which is then bound once. Errors: unsupported for another view of the same buffer.
+inline Result<bool> is_in_place(std::string_view operation, const compute::View& x, const compute::View& out) {
+  if (x.buffer != out.buffer) return false;
+  if (x.offset == out.offset && x.stride == out.stride) return true;
+  return make_error(ErrorCode::unsupported,
+                    std::string(operation) + ": expected x to be the output's view or in another buffer, found another view of one buffer");
+}
+
 // The variant to use: `forced` when it is not empty and listed, else `chosen`.
 inline Result<std::string> pick_variant(std::string_view operation, std::string_view forced, std::string_view chosen,
                                         const std::vector<std::string>& available) {

@@ -244,18 +244,18 @@ constexpr uint64_t kChunkRows = 480;    // of x packed at a time; a multiple of 
 constexpr uint64_t kTasksWanted = 128;  // a chunk is cut further when the panels alone give fewer
 constexpr uint64_t kTaskRowsStep = 24;  // a multiple of every tile's rows
 
-// Adds bias and old content, and writes the columns that exist.
-void finish(const compute::LinearArgs& args, const MutableRows& out, const float* sums, uint64_t first_row, uint64_t row_count,
-            uint64_t first_column) {
-  const uint64_t width = std::min<uint64_t>(kWidth, args.weight->rows() - first_column);
-  const float* bias = args.bias ? floats(args.bias) + first_column : nullptr;
-  const bool add = args.store == compute::LinearStore::add;
+struct Columns {
+  uint64_t first = 0, last = 0;  // of the result
+};
+
+// Adds bias and old content, and writes `columns`, which lie in the panel that the sums are of.
+void finish(const PanelProduct& product, const float* sums, uint64_t first_row, uint64_t row_count, Columns columns) {
   for (uint64_t row = 0; row < row_count; ++row) {
-    float* target = out.row(first_row + row) + first_column;
+    float* target = product.out.row(first_row + row);
     const float* sum = sums + row * kWidth;
-    for (uint64_t n = 0; n < width; ++n) {
-      const float value = bias ? sum[n] + bias[n] : sum[n];
-      target[n] = add ? target[n] + value : value;
+    for (uint64_t n = columns.first; n < columns.last; ++n) {
+      const float value = product.bias ? sum[n % kWidth] + product.bias[n] : sum[n % kWidth];
+      target[n] = product.add ? target[n] + value : value;
     }
   }
 }
@@ -266,54 +266,89 @@ struct Chunk {
   uint64_t part_rows;  // rows of one task, a multiple of kTaskRowsStep
 };
 
-void pack_chunk(CpuContext& context, int64_t target, DType dtype, const Rows& x, uint64_t cols, const Chunk& chunk, float* packed) {
-  context.pool.run((chunk.row_count + kTaskRowsStep - 1) / kTaskRowsStep, [&](uint64_t task, uint32_t) {
-    const uint64_t first = task * kTaskRowsStep;
+// Packs the chunk's rows of every head; a head's tiles lie together.
+void pack_chunk(CpuContext& context, int64_t target, const PanelProduct& product, const Chunk& chunk, float* packed) {
+  const uint64_t cols = product.weight.cols();
+  const uint64_t steps = (chunk.row_count + kTaskRowsStep - 1) / kTaskRowsStep;
+  context.pool.run(product.heads * steps, [&](uint64_t task, uint32_t) {
+    const uint64_t head = task / steps, first = task % steps * kTaskRowsStep;
     const uint64_t end = std::min(chunk.row_count, first + kTaskRowsStep);
     const uint64_t part_end = std::min(chunk.row_count, (first / chunk.part_rows + 1) * chunk.part_rows);
     for (uint64_t row = first; row < end;) {
-      const uint64_t rows = CHORUS_SIMD(next_tile_rows, target)(part_end - row, dtype);
-      CHORUS_SIMD(pack_tile, target)(x.row(chunk.first_row + row), x.stride, rows, cols, packed + row * cols);
+      const uint64_t rows = CHORUS_SIMD(next_tile_rows, target)(part_end - row, product.weight.dtype());
+      CHORUS_SIMD(pack_tile, target)
+      (product.x.row(chunk.first_row + row) + head * product.x_head_stride, product.x.stride, rows, cols,
+       packed + (head * chunk.row_count + row) * cols);
       row += rows;
     }
   });
 }
 
+// The tasks of one chunk: every panel that holds columns of a head, for every part of the chunk's rows. A panel in which two heads meet is
+// two tasks, one for each.
+void multiply_chunk(CpuContext& context, int64_t target, const PanelProduct& product, const Chunk& chunk, const float* packed, float* work,
+                    uint64_t worker_floats) {
+  const uint64_t head_columns = product.weight.rows() / product.heads;
+  const uint64_t head_panels = product.panels_of_a_head();
+  const uint64_t parts = (chunk.row_count + chunk.part_rows - 1) / chunk.part_rows;
+  context.pool.run(product.heads * head_panels * parts, [&](uint64_t index, uint32_t worker) {
+    const uint64_t head = index / (head_panels * parts), part_first = index % parts * chunk.part_rows;
+    const uint64_t begin = head * head_columns, end = begin + head_columns;
+    const uint64_t panel = begin / kWidth + index / parts % head_panels;
+    const Columns columns{std::max(begin, panel * kWidth), std::min(end, (panel + 1) * kWidth)};
+    if (columns.first >= columns.last) return;
+    LinearTask task;
+    task.panel = product.weight.panel(panel);
+    task.dtype = product.weight.dtype();
+    task.cols = product.weight.cols();
+    task.packed = packed + head * chunk.row_count * task.cols;
+    task.first_row = part_first;
+    task.row_count = std::min(chunk.part_rows, chunk.row_count - part_first);
+    task.widened = work + worker * worker_floats;
+    task.sums = task.widened + kBlock * kWidth;
+    CHORUS_SIMD(run_task, target)(task);
+    finish(product, task.sums, chunk.first_row + part_first, task.row_count, columns);
+  });
+}
+
 }  // namespace
 
-Status linear_cpu(CpuContext& context, const compute::LinearArgs& args) {
-  if (args.x.rows == 0) return {};
-  const int64_t target = simd_target(context.forced_variant("linear"));
-  const CpuWeight& weight = cpu_weight(args.weight);
-  const Rows x(args.x);
-  const MutableRows out(args.out);
-  const uint64_t cols = weight.cols(), panels = weight.panels();
-  const uint64_t chunk_rows = std::min<uint64_t>(args.x.rows, kChunkRows);
+uint64_t PanelProduct::panels_of_a_head() const {
+  const uint64_t columns = weight.rows() / heads;
+  return heads == 1 || columns % kWidth == 0 ? (columns + kWidth - 1) / kWidth : columns / kWidth + 2;
+}
+
+Status multiply_panels(CpuContext& context, std::string_view variant, const PanelProduct& product) {
+  if (product.row_count == 0) return {};
+  const int64_t target = simd_target(variant);
+  const uint64_t cols = product.weight.cols(), panels = product.heads * product.panels_of_a_head();
+  // Many heads: fewer rows at a time, so that their packed inputs do not take much memory.
+  const uint64_t chunk_max = std::max(kTaskRowsStep, kChunkRows / product.heads / kTaskRowsStep * kTaskRowsStep);
+  const uint64_t chunk_rows = std::min(product.row_count, chunk_max);
   const uint64_t parts_wanted = (kTasksWanted + panels - 1) / panels;
   const uint64_t part_rows = (chunk_rows / parts_wanted + kTaskRowsStep) / kTaskRowsStep * kTaskRowsStep;
   const uint64_t worker_floats = kBlock * kWidth + part_rows * kWidth;
-  CHORUS_ASSIGN(float* packed, context.scratch.acquire_floats("linear input", chunk_rows * cols));
+  CHORUS_ASSIGN(float* packed, context.scratch.acquire_floats("linear input", product.heads * chunk_rows * cols));
   CHORUS_ASSIGN(float* work, context.scratch.acquire_floats("linear sums", worker_floats * context.pool.threads()));
-  for (uint64_t first_row = 0; first_row < args.x.rows; first_row += kChunkRows) {
-    const Chunk chunk{first_row, std::min<uint64_t>(kChunkRows, args.x.rows - first_row), part_rows};
-    pack_chunk(context, target, weight.dtype(), x, cols, chunk, packed);
-    const uint64_t parts = (chunk.row_count + part_rows - 1) / part_rows;
-    context.pool.run(panels * parts, [&](uint64_t index, uint32_t worker) {
-      const uint64_t panel = index / parts, part_first = index % parts * part_rows;
-      LinearTask task;
-      task.panel = weight.panel(panel);
-      task.dtype = weight.dtype();
-      task.cols = cols;
-      task.packed = packed;
-      task.first_row = part_first;
-      task.row_count = std::min(part_rows, chunk.row_count - part_first);
-      task.widened = work + worker * worker_floats;
-      task.sums = task.widened + kBlock * kWidth;
-      CHORUS_SIMD(run_task, target)(task);
-      finish(args, out, task.sums, chunk.first_row + part_first, task.row_count, panel * kWidth);
-    });
+  for (uint64_t first_row = 0; first_row < product.row_count; first_row += chunk_max) {
+    const Chunk chunk{first_row, std::min(chunk_max, product.row_count - first_row), part_rows};
+    pack_chunk(context, target, product, chunk, packed);
+    multiply_chunk(context, target, product, chunk, packed, work, worker_floats);
   }
   return {};
+}
+
+Status linear_cpu(CpuContext& context, const compute::LinearArgs& args) {
+  if (args.x.rows == 0) return {};
+  const PanelProduct product{cpu_weight(args.weight),
+                             Rows(args.x),
+                             MutableRows(args.out),
+                             args.x.rows,
+                             1,
+                             0,
+                             args.bias ? floats(args.bias) : nullptr,
+                             args.store == compute::LinearStore::add};
+  return multiply_panels(context, context.forced_variant("linear"), product);
 }
 
 }  // namespace chorus::kernels

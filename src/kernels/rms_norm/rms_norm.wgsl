@@ -12,14 +12,19 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<$UNIT>;
-@group(0) @binding(2) var<storage, read> weight: array<$UNIT>;
-@group(0) @binding(3) var<storage, read_write> out: array<$UNIT>;
+@group(0) @binding(1) var<storage, read> weight: array<$UNIT>;
+@group(0) @binding(2) var<storage, read_write> out: array<$UNIT>;
+@group(0) @binding(3) var<storage, read> x: array<$UNIT>;  //@if IN_PLACE=no
 
 const kThreads: u32 = $THREADS;
 const kWidth: u32 = $WIDTH;  // elements in a UNIT
 
 var<workgroup> sums: array<f32, $THREADS>;
+
+fn load(at: u32) -> $UNIT {
+  return x[at];    //@if IN_PLACE=no
+  return out[at];  //@if IN_PLACE=yes
+}
 
 @compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -34,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 
   var sum = $UNIT(0.0);
   for (var i = thread; i < units; i += kThreads) {
-    let value = x[x_at + i];
+    let value = load(x_at + i);
     sum = fma(value, value, sum);
   }
   sums[thread] = dot(sum, vec4<f32>(1.0));  //@if WIDTH=4
@@ -48,6 +53,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   workgroupBarrier();
   let factor = 1.0 / sqrt(sums[0] / f32(params.cols) + params.epsilon);
   for (var i = thread; i < units; i += kThreads) {
-    out[out_at + i] = x[x_at + i] * factor * (weight[i] + params.weight_bias);
+    out[out_at + i] = load(x_at + i) * factor * (weight[i] + params.weight_bias);
   }
 }

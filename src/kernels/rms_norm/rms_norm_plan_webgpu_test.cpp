@@ -58,9 +58,13 @@ TEST(RmsNormPlan, NoRowsNoDispatch) {
   EXPECT_TRUE(plan->slices.empty());
 }
 
-TEST(RmsNormPlan, RefusesOneBufferForInputAndOutput) {
+TEST(RmsNormPlan, InPlaceOnlyAsTheSameView) {
   Arguments arguments(7, 64, 64, 0);
   arguments.args.out.buffer = &arguments.in;
+  const auto plan = plan_rms_norm(arguments.args, minimal_capabilities(), "");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  EXPECT_TRUE(plan->in_place);
+  EXPECT_EQ(plan->shader->variant, "vec4_narrow_in_place");
   arguments.args.out.offset = 7 * 64;
   EXPECT_EQ(plan_rms_norm(arguments.args, minimal_capabilities(), "").error().code, ErrorCode::unsupported);
 }

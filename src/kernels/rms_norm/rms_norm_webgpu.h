@@ -7,6 +7,7 @@ namespace chorus::kernels {
 
 struct RmsNormPlan {
   const gpu::ShaderSource* shader = nullptr;
+  bool in_place = false;
   std::vector<RowSlice> slices;  // one dispatch each, one workgroup a row
 };
 

@@ -6,8 +6,8 @@
 
 #include "base/bytes.h"
 #include "formats/safetensors.h"
-#include "models/qwen35.h"
 #include "verify/judge.h"
+#include "verify/language_runner.h"
 #include "verify/verify.h"
 
 namespace chorus::verify {
@@ -15,6 +15,8 @@ namespace chorus::verify {
 namespace {
 
 using formats::TensorStore;
+
+constexpr uint32_t kLongPrompt = 100;  // tokens
 
 struct Reference {
   std::vector<uint32_t> tokens;
@@ -48,11 +50,11 @@ Result<std::vector<float>> read_floats(const TensorStore& store, const std::stri
   return values;
 }
 
-Result<Reference> read_reference(const TensorStore& store, const std::string& prompt, const formats::TextConfig& config) {
+Result<Reference> read_reference(const TensorStore& store, const std::string& prompt, uint32_t vocabulary, uint32_t hidden) {
   Reference reference;
   CHORUS_ASSIGN(reference.tokens, read_ids(store, prompt + ".input_ids"));
-  CHORUS_ASSIGN(reference.logits, read_floats(store, prompt + ".logits", config.vocab_size));
-  reference.logit_rows = static_cast<uint32_t>(reference.logits.size() / config.vocab_size);
+  CHORUS_ASSIGN(reference.logits, read_floats(store, prompt + ".logits", vocabulary));
+  reference.logit_rows = static_cast<uint32_t>(reference.logits.size() / vocabulary);
   CHORUS_ASSIGN(reference.greedy, read_ids(store, prompt + ".greedy_ids"));
   CHORUS_ASSIGN(reference.margins, read_floats(store, prompt + ".greedy_margin", 0));
   if (reference.tokens.empty() || reference.logit_rows == 0 || reference.logit_rows > reference.tokens.size() ||
@@ -60,8 +62,8 @@ Result<Reference> read_reference(const TensorStore& store, const std::string& pr
     return make_error(ErrorCode::invalid_input, prompt + ": token, logit and margin counts do not fit together");
   }
   for (size_t k = 0; store.find(prompt + ".hidden." + std::to_string(k)); ++k) {
-    CHORUS_ASSIGN(std::vector<float> rows, read_floats(store, prompt + ".hidden." + std::to_string(k), config.hidden_size));
-    if (rows.size() != reference.tokens.size() * config.hidden_size) {
+    CHORUS_ASSIGN(std::vector<float> rows, read_floats(store, prompt + ".hidden." + std::to_string(k), hidden));
+    if (rows.size() != reference.tokens.size() * hidden) {
       return make_error(ErrorCode::invalid_input, prompt + ".hidden." + std::to_string(k) + ": expected one row a token");
     }
     reference.hidden.push_back(std::move(rows));
@@ -103,9 +105,8 @@ void compare_logits(const Reference& reference, std::span<const float> logits, u
 }
 
 // Continues greedily from the logits of the prompt's last row. A step whose reference margin is a tie may differ, and ends the comparison.
-Status compare_greedy(const models::Qwen35& model, models::SequenceState& state, std::vector<float> last_logits, const Reference& reference,
-                      const Tolerances& limits, Line& line) {
-  const uint32_t zero = 0;
+Status compare_greedy(LanguageRunner& runner, std::vector<float> last_logits, const Reference& reference, const Tolerances& limits,
+                      Line& line) {
   for (size_t step = 0; step < reference.greedy.size(); ++step) {
     const uint32_t token = argmax(last_logits);
     if (token != reference.greedy[step]) {
@@ -117,15 +118,14 @@ Status compare_greedy(const models::Qwen35& model, models::SequenceState& state,
       return {};
     }
     if (step + 1 == reference.greedy.size()) break;
-    CHORUS_ASSIGN(const models::BufferPtr hidden, model.advance(state, std::span(&token, 1), std::span(&zero, 1)));
-    CHORUS_ASSIGN(last_logits, model.logits(*hidden, 1));
+    CHORUS_ASSIGN(last_logits, runner.next(token));
   }
   return {};
 }
 
-Status compare_hidden(const models::Qwen35& model, const Reference& reference, const Tolerances& limits, Line& line) {
-  if (reference.hidden.empty() || reference.tokens.size() > model.pass_rows_max()) return {};
-  CHORUS_ASSIGN(const auto found, model.hidden_states(reference.tokens));
+Status compare_hidden(LanguageRunner& runner, const Reference& reference, const Tolerances& limits, Line& line) {
+  if (reference.hidden.empty() || reference.tokens.size() > runner.pass_rows_max()) return {};
+  CHORUS_ASSIGN(const auto found, runner.hidden_states(reference.tokens));
   judge(line, found.size() == reference.hidden.size(),
         "expected " + std::to_string(reference.hidden.size()) + " hidden states, found " + std::to_string(found.size()));
   for (size_t k = 0; k < std::min(found.size(), reference.hidden.size()); ++k) {
@@ -140,20 +140,18 @@ Status compare_hidden(const models::Qwen35& model, const Reference& reference, c
   return {};
 }
 
-Result<Line> verify_prompt(const models::Qwen35& model, const TensorStore& store, const std::string& prompt, const Tolerances& limits) {
-  const uint32_t vocabulary = model.config().vocab_size;
-  CHORUS_ASSIGN(const Reference reference, read_reference(store, prompt, model.config()));
+Result<Line> verify_prompt(LanguageRunner& runner, const TensorStore& store, const std::string& prompt, Tolerances limits) {
+  const uint32_t vocabulary = runner.vocabulary();
+  CHORUS_ASSIGN(const Reference reference, read_reference(store, prompt, vocabulary, runner.hidden()));
   Line line;
   line.name = prompt;
-  const uint32_t length = static_cast<uint32_t>(reference.tokens.size());
-  std::vector<uint32_t> outputs(reference.logit_rows);
-  std::iota(outputs.begin(), outputs.end(), length - reference.logit_rows);
-  CHORUS_ASSIGN(auto state, model.new_state(length + static_cast<uint32_t>(reference.greedy.size())));
-  CHORUS_ASSIGN(const models::BufferPtr hidden, model.advance(*state, reference.tokens, outputs));
-  CHORUS_ASSIGN(const std::vector<float> logits, model.logits(*hidden, reference.logit_rows));
+  const auto length = static_cast<uint32_t>(reference.tokens.size());
+  if (length >= kLongPrompt) limits.logit = std::max(limits.logit, limits.long_logit);
+  const uint32_t capacity = length + static_cast<uint32_t>(reference.greedy.size());
+  CHORUS_ASSIGN(const std::vector<float> logits, runner.start(reference.tokens, reference.logit_rows, capacity));
   compare_logits(reference, logits, vocabulary, limits, line);
-  CHORUS_TRY(compare_greedy(model, *state, std::vector<float>(logits.end() - vocabulary, logits.end()), reference, limits, line));
-  CHORUS_TRY(compare_hidden(model, reference, limits, line));
+  CHORUS_TRY(compare_greedy(runner, std::vector<float>(logits.end() - vocabulary, logits.end()), reference, limits, line));
+  CHORUS_TRY(compare_hidden(runner, reference, limits, line));
   return line;
 }
 
@@ -177,18 +175,13 @@ Status refuse_unreached(const TensorStore& store, const std::string& where) {
 
 }  // namespace
 
-Result<Report> verify_language_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                     DType dtype) {
+Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits) {
   CHORUS_ASSIGN(const TensorStore store, TensorStore::open(golden));
   CHORUS_TRY(refuse_unreached(store, golden.string()));
-  models::LoadOptions options;
-  options.dtype = dtype;
-  options.language_head = true;
-  CHORUS_ASSIGN(const auto model, models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
   Report report;
   report.kind = "language";
   for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) {
-    auto line = verify_prompt(*model, store, "prompt" + std::to_string(i), tolerances_for(dtype));
+    auto line = verify_prompt(runner, store, "prompt" + std::to_string(i), limits);
     if (!line) return std::move(line).error().with_context("while verifying prompt" + std::to_string(i) + " of " + golden.string());
     report.lines.push_back(std::move(line).value());
   }

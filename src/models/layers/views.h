@@ -1,0 +1,35 @@
+// Views of rows and columns, for the code that records passes.
+#pragma once
+
+#include <cstdint>
+
+#include "compute/ops.h"
+
+namespace chorus::models {
+
+inline compute::MutableView view_of(compute::Buffer* buffer, uint32_t rows, uint32_t cols, uint64_t offset = 0) {
+  return {buffer, offset, rows, cols, cols};
+}
+
+// Columns [first, first + count).
+inline compute::View columns_of(const compute::View& whole, uint32_t first, uint32_t count) {
+  return {whole.buffer, whole.offset + first, whole.rows, count, whole.stride};
+}
+inline compute::MutableView columns_of(const compute::MutableView& whole, uint32_t first, uint32_t count) {
+  return {whole.buffer, whole.offset + first, whole.rows, count, whole.stride};
+}
+
+// Rows [first, first + count).
+inline compute::View rows_of(const compute::View& whole, uint32_t first, uint32_t count) {
+  return {whole.buffer, whole.offset + uint64_t{first} * whole.stride, count, whole.cols, whole.stride};
+}
+inline compute::MutableView rows_of(const compute::MutableView& whole, uint32_t first, uint32_t count) {
+  return {whole.buffer, whole.offset + uint64_t{first} * whole.stride, count, whole.cols, whole.stride};
+}
+
+// The heads of a dense view as rows of their own.
+inline compute::MutableView heads_of(const compute::MutableView& whole, uint32_t head_dim) {
+  return {whole.buffer, whole.offset, whole.rows * (whole.cols / head_dim), head_dim, head_dim};
+}
+
+}  // namespace chorus::models
