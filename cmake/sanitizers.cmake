@@ -2,6 +2,7 @@
 if(CHORUS_SANITIZE)
   add_compile_options(-fsanitize=${CHORUS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O1)
   add_link_options(-fsanitize=${CHORUS_SANITIZE})
+  add_compile_definitions(CHORUS_FEW_SIMD_TARGETS)
 endif()
 if(CHORUS_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")

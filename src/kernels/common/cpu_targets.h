@@ -5,7 +5,12 @@
 
 // Built: AVX-512, AVX2, SSE4, NEON and the portable form. The kernels keep vectors in arrays, which sizeless types (SVE) do not allow;
 // SSSE3 alone is no longer met.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#ifdef CHORUS_FEW_SIMD_TARGETS  // sanitizer builds, for their time: SSE4 has no code beside that of AVX2 and the portable form
+#define CHORUS_LEFT_OUT_TARGETS HWY_SSE4
+#else
+#define CHORUS_LEFT_OUT_TARGETS 0
+#endif
+#define HWY_DISABLED_TARGETS (CHORUS_LEFT_OUT_TARGETS | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 #include <hwy/targets.h>
 
