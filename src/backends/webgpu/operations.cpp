@@ -1,6 +1,7 @@
 #include "backends/webgpu/operations.h"
 
 #include "kernels/argmax/argmax_webgpu.h"
+#include "kernels/attend/attend_webgpu.h"
 #include "kernels/attention/attention_webgpu.h"
 #include "kernels/causal_conv/causal_conv_webgpu.h"
 #include "kernels/embed/embed_webgpu.h"
@@ -35,6 +36,7 @@ const std::vector<Operation>& webgpu_operations() {
       {"layer_norm", kernels::layer_norm_variants},
       {"rope", kernels::rope_variants},
       {"argmax", kernels::argmax_variants},
+      {"attend", kernels::attend_variants},
   };
   return operations;
 }
@@ -60,5 +62,6 @@ Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs
 Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args) { return kernels::record_layer_norm(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args) { return kernels::record_rope(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args) { return kernels::record_argmax(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args) { return kernels::record_attend(context, args); }
 
 }  // namespace chorus::backends

@@ -33,5 +33,6 @@ Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs
 Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args);
 
 }  // namespace chorus::backends

@@ -58,6 +58,7 @@ class WebgpuBatch final : public compute::Batch {
   Status layer_norm(const compute::LayerNormArgs& args) override { return run(args); }
   Status rope(const compute::RopeArgs& args) override { return run(args); }
   Status argmax(const compute::ArgmaxArgs& args) override { return run(args); }
+  Status attend(const compute::AttendArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
     recorded_ = true;

@@ -1,0 +1,4 @@
+fn load_value(at: u32, col: u32, dim: u32) -> vec4<f32> {
+  let present = at != kNowhere && col < dim;
+  return select(vec4<f32>(0.0), values[select(0u, (at + col) / 4u, present)], present);
+}
