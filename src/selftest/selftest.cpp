@@ -19,6 +19,8 @@ const std::vector<OperationCases>& all_operations() {
       {"layer_norm", run_layer_norm_cases},
       {"rope", run_rope_cases},
       {"argmax", run_argmax_cases},
+      {"attend", run_attend_cases},
+      {"select_keys", run_select_keys_cases},
   };
   return operations;
 }

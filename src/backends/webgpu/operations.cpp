@@ -15,6 +15,7 @@
 #include "kernels/rms_norm/rms_norm_webgpu.h"
 #include "kernels/rope/rope_webgpu.h"
 #include "kernels/segment_softmax/segment_softmax_webgpu.h"
+#include "kernels/select_keys/select_keys_webgpu.h"
 #include "kernels/swiglu/swiglu_webgpu.h"
 
 namespace chorus::backends {
@@ -37,6 +38,7 @@ const std::vector<Operation>& webgpu_operations() {
       {"rope", kernels::rope_variants},
       {"argmax", kernels::argmax_variants},
       {"attend", kernels::attend_variants},
+      {"select_keys", kernels::select_keys_variants},
   };
   return operations;
 }
@@ -63,5 +65,6 @@ Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& arg
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args) { return kernels::record_rope(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args) { return kernels::record_argmax(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args) { return kernels::record_attend(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args) { return kernels::record_select_keys(context, args); }
 
 }  // namespace chorus::backends

@@ -34,5 +34,6 @@ Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& arg
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args);
 
 }  // namespace chorus::backends

@@ -59,6 +59,7 @@ class WebgpuBatch final : public compute::Batch {
   Status rope(const compute::RopeArgs& args) override { return run(args); }
   Status argmax(const compute::ArgmaxArgs& args) override { return run(args); }
   Status attend(const compute::AttendArgs& args) override { return run(args); }
+  Status select_keys(const compute::SelectKeysArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
     recorded_ = true;
