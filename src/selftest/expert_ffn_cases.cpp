@@ -178,7 +178,7 @@ std::vector<Shape> shapes_of(CaseSet set) {
       {{64, 32, DType::f16, false}, 4, 1, 2},
       {{37, 21, DType::f32, true}, 5, 3, 3, kClamped, 3, 1},
       {{64, 40, DType::bf16, true}, 3, 11, 2, kClamped, 4, 8},
-      {{72, 24, DType::f16, true}, 6, 40, 3},
+      {{72, 24, DType::f16, true}, 6, 20, 3},
   };
   if (set != CaseSet::full) return shapes;
   const std::vector<Shape> more = {
@@ -187,8 +187,8 @@ std::vector<Shape> shapes_of(CaseSet set) {
       {{5, 9, DType::bf16, false}, 2, 2, 1, kClamped, 1, 2},
       {{256, 64, DType::f32, false}, 3, 8, 2},
       {{300, 129, DType::f16, false}, 4, 2, 4, ExpertActivation::swiglu, 0, 4},
-      {{129, 77, DType::bf16, true}, 3, 70, 2, ExpertActivation::swiglu, 1, 3},
-      {{132, 68, DType::f32, true}, 7, 33, 4, kClamped, 4, 4},
+      {{129, 77, DType::bf16, true}, 3, 35, 2, ExpertActivation::swiglu, 1, 3},
+      {{132, 68, DType::f32, true}, 7, 12, 4, kClamped, 4, 4},
       {{16, 8, DType::f16, false}, 2, 260, 2},   // more routes to one expert than a part or a tile takes
       {{1100, 24, DType::f32, false}, 2, 9, 2},  // longer rows than a block
   };
@@ -205,10 +205,14 @@ std::vector<CaseResult> run_expert_ffn_cases(compute::Backend& backend, CaseSet 
     results.push_back(result ? *result : failed(kOperation, variant, name_of(shape), result.error()));
   };
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
-    for (const Shape& shape : shapes_of(set)) add(variant, shape, run_one);
+    for (const Shape& shape : shapes_of(set)) {
+      // No backend chooses these for many rows, and software adapters take long over them.
+      if (variant.starts_with("row") && shape.rows > 2 * kFewRows) continue;
+      add(variant, shape, run_one);
+    }
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       add(variant, {{136, 48, dtype, true}, 5, 4, 3}, run_waves);
-      add(variant, {{72, 40, dtype, false}, 4, 30, 2}, run_waves);
+      add(variant, {{72, 40, dtype, false}, 4, 17, 2}, run_waves);
       add(variant, {{200, 72, dtype, false}, 4, kFewRows, 3}, run_rows_alone);
     }
   });

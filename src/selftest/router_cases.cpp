@@ -193,11 +193,11 @@ std::vector<Shape> shapes_of(CaseSet set) {
       {3, 2, 2, kSigmoid, 1, 1, true},
       {9, 32, 32, kSoftmax, 1, 1, false, true},
       {4, 128, 8, kSoftmax, 1, 1, false, true},
-      {70, 256, 8, kSigmoid, 8, 4, true, true, 0, 0, 2.5f},
+      {20, 256, 8, kSigmoid, 8, 4, true, true, 0, 0, 2.5f},
       {3, 257, 6, kSigmoid, 1, 1, true, false, 2, 1, 0.5f},
       {2, 384, 8, kSigmoid, 1, 1, true, true, 0, 4, 2.827f},
       {6, 60, 6, kSigmoid, 6, 2, false, true, 0, 0, 1, true},
-      {300, 16, 2, kSoftmax, 4, 2, true, true},
+      {50, 16, 2, kSoftmax, 4, 2, true, true},
       {1, 1030, 31, kSigmoid, 1, 1, false, false, 0, 0, 1, true},
   };
   shapes.insert(shapes.end(), more.begin(), more.end());

@@ -21,6 +21,9 @@ const std::vector<OperationCases>& all_operations() {
       {"argmax", run_argmax_cases},
       {"attend", run_attend_cases},
       {"select_keys", run_select_keys_cases},
+      {"router", run_router_cases},
+      {"expert_ffn", run_expert_ffn_cases},
+      {"combine_routes", run_combine_routes_cases},
   };
   return operations;
 }

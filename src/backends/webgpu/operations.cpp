@@ -4,7 +4,9 @@
 #include "kernels/attend/attend_webgpu.h"
 #include "kernels/attention/attention_webgpu.h"
 #include "kernels/causal_conv/causal_conv_webgpu.h"
+#include "kernels/combine_routes/combine_routes_webgpu.h"
 #include "kernels/embed/embed_webgpu.h"
+#include "kernels/expert_ffn/expert_ffn_webgpu.h"
 #include "kernels/gated_delta/gated_delta_webgpu.h"
 #include "kernels/gated_rms_norm/gated_rms_norm_webgpu.h"
 #include "kernels/gather_rows/gather_rows_webgpu.h"
@@ -14,6 +16,7 @@
 #include "kernels/qk_norm_rope/qk_norm_rope_webgpu.h"
 #include "kernels/rms_norm/rms_norm_webgpu.h"
 #include "kernels/rope/rope_webgpu.h"
+#include "kernels/router/router_webgpu.h"
 #include "kernels/segment_softmax/segment_softmax_webgpu.h"
 #include "kernels/select_keys/select_keys_webgpu.h"
 #include "kernels/swiglu/swiglu_webgpu.h"
@@ -39,6 +42,9 @@ const std::vector<Operation>& webgpu_operations() {
       {"argmax", kernels::argmax_variants},
       {"attend", kernels::attend_variants},
       {"select_keys", kernels::select_keys_variants},
+      {"router", kernels::router_variants},
+      {"expert_ffn", kernels::expert_ffn_variants},
+      {"combine_routes", kernels::combine_routes_variants},
   };
   return operations;
 }
@@ -66,5 +72,10 @@ Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args) { 
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args) { return kernels::record_argmax(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args) { return kernels::record_attend(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args) { return kernels::record_select_keys(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::RouterArgs& args) { return kernels::record_router(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::ExpertFfnArgs& args) { return kernels::record_expert_ffn(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::CombineRoutesArgs& args) {
+  return kernels::record_combine_routes(context, args);
+}
 
 }  // namespace chorus::backends

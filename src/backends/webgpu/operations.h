@@ -35,5 +35,8 @@ Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::RouterArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::ExpertFfnArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::CombineRoutesArgs& args);
 
 }  // namespace chorus::backends

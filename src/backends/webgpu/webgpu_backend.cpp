@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/webgpu/expert_bank.h"
 #include "backends/webgpu/operations.h"
 #include "backends/webgpu/weight_upload.h"
 #include "compute/check.h"
@@ -60,6 +61,9 @@ class WebgpuBatch final : public compute::Batch {
   Status argmax(const compute::ArgmaxArgs& args) override { return run(args); }
   Status attend(const compute::AttendArgs& args) override { return run(args); }
   Status select_keys(const compute::SelectKeysArgs& args) override { return run(args); }
+  Status router(const compute::RouterArgs& args) override { return run(args); }
+  Status expert_ffn(const compute::ExpertFfnArgs& args) override { return run(args); }
+  Status combine_routes(const compute::CombineRoutesArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
     recorded_ = true;
@@ -111,6 +115,16 @@ class WebgpuBackend final : public compute::Backend {
                                                          const compute::RowSource& source) override {
     CHORUS_ASSIGN(auto weight, upload_weight(*device_, name, rows, cols, dtype, source));
     return std::shared_ptr<compute::Weight>(std::move(weight));
+  }
+  Result<std::shared_ptr<compute::ExpertBank>> create_expert_bank(const compute::ExpertShape& shape, uint32_t slots,
+                                                                  std::string_view label) override {
+    CHORUS_TRY(compute::check_bank(shape, slots));
+    CHORUS_ASSIGN(auto bank, create_webgpu_expert_bank(*device_, shape, slots, label));
+    return std::shared_ptr<compute::ExpertBank>(std::move(bank));
+  }
+  Status write_expert(compute::ExpertBank& bank, uint32_t slot, std::span<const std::byte> record) override {
+    CHORUS_TRY(compute::check_expert(bank, slot, record.size()));
+    return write_webgpu_expert(*device_, static_cast<const kernels::WebgpuExpertBank&>(bank), slot, record);
   }
   Result<std::unique_ptr<compute::Batch>> begin_batch() override {
     return std::unique_ptr<compute::Batch>(std::make_unique<WebgpuBatch>(kernels::WebgpuContext{*device_, scratch_, forced_, fallbacks_}));
