@@ -24,6 +24,7 @@ const std::vector<OperationCases>& all_operations() {
       {"router", run_router_cases},
       {"expert_ffn", run_expert_ffn_cases},
       {"combine_routes", run_combine_routes_cases},
+      {"sample", run_sample_cases},
   };
   return operations;
 }

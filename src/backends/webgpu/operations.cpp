@@ -17,6 +17,7 @@
 #include "kernels/rms_norm/rms_norm_webgpu.h"
 #include "kernels/rope/rope_webgpu.h"
 #include "kernels/router/router_webgpu.h"
+#include "kernels/sample/sample_webgpu.h"
 #include "kernels/segment_softmax/segment_softmax_webgpu.h"
 #include "kernels/select_keys/select_keys_webgpu.h"
 #include "kernels/swiglu/swiglu_webgpu.h"
@@ -45,6 +46,7 @@ const std::vector<Operation>& webgpu_operations() {
       {"router", kernels::router_variants},
       {"expert_ffn", kernels::expert_ffn_variants},
       {"combine_routes", kernels::combine_routes_variants},
+      {"sample", kernels::sample_variants},
   };
   return operations;
 }
@@ -77,5 +79,6 @@ Status record(kernels::WebgpuContext& context, const compute::ExpertFfnArgs& arg
 Status record(kernels::WebgpuContext& context, const compute::CombineRoutesArgs& args) {
   return kernels::record_combine_routes(context, args);
 }
+Status record(kernels::WebgpuContext& context, const compute::SampleArgs& args) { return kernels::record_sample(context, args); }
 
 }  // namespace chorus::backends

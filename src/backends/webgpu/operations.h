@@ -38,5 +38,6 @@ Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& ar
 Status record(kernels::WebgpuContext& context, const compute::RouterArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::ExpertFfnArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::CombineRoutesArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::SampleArgs& args);
 
 }  // namespace chorus::backends

@@ -64,6 +64,7 @@ class WebgpuBatch final : public compute::Batch {
   Status router(const compute::RouterArgs& args) override { return run(args); }
   Status expert_ffn(const compute::ExpertFfnArgs& args) override { return run(args); }
   Status combine_routes(const compute::CombineRoutesArgs& args) override { return run(args); }
+  Status sample(const compute::SampleArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
     recorded_ = true;
