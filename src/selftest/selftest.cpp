@@ -18,6 +18,7 @@ const std::vector<OperationCases>& all_operations() {
       {"segment_softmax", run_segment_softmax_cases},
       {"layer_norm", run_layer_norm_cases},
       {"rope", run_rope_cases},
+      {"head_linear", run_head_linear_cases},
       {"argmax", run_argmax_cases},
       {"attend", run_attend_cases},
       {"select_keys", run_select_keys_cases},

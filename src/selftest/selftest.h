@@ -45,6 +45,7 @@ std::vector<CaseResult> run_attend_cases(compute::Backend& backend, CaseSet set)
 std::vector<CaseResult> run_select_keys_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_layer_norm_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_rope_cases(compute::Backend& backend, CaseSet set);
+std::vector<CaseResult> run_head_linear_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_argmax_cases(compute::Backend& backend, CaseSet set);
 std::vector<CaseResult> run_sample_cases(compute::Backend& backend, CaseSet set);
 

@@ -10,6 +10,7 @@
 #include "kernels/gated_delta/gated_delta_webgpu.h"
 #include "kernels/gated_rms_norm/gated_rms_norm_webgpu.h"
 #include "kernels/gather_rows/gather_rows_webgpu.h"
+#include "kernels/head_linear/head_linear_webgpu.h"
 #include "kernels/layer_norm/layer_norm_webgpu.h"
 #include "kernels/linear/linear_webgpu.h"
 #include "kernels/pointer_scores/pointer_scores_webgpu.h"
@@ -40,6 +41,7 @@ const std::vector<Operation>& webgpu_operations() {
       {"segment_softmax", kernels::segment_softmax_variants},
       {"layer_norm", kernels::layer_norm_variants},
       {"rope", kernels::rope_variants},
+      {"head_linear", kernels::head_linear_variants},
       {"argmax", kernels::argmax_variants},
       {"attend", kernels::attend_variants},
       {"select_keys", kernels::select_keys_variants},
@@ -71,6 +73,7 @@ Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs
 }
 Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args) { return kernels::record_layer_norm(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args) { return kernels::record_rope(context, args); }
+Status record(kernels::WebgpuContext& context, const compute::HeadLinearArgs& args) { return kernels::record_head_linear(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args) { return kernels::record_argmax(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args) { return kernels::record_attend(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args) { return kernels::record_select_keys(context, args); }

@@ -32,6 +32,7 @@ Status record(kernels::WebgpuContext& context, const compute::PointerScoresArgs&
 Status record(kernels::WebgpuContext& context, const compute::SegmentSoftmaxArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::LayerNormArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::RopeArgs& args);
+Status record(kernels::WebgpuContext& context, const compute::HeadLinearArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::ArgmaxArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::AttendArgs& args);
 Status record(kernels::WebgpuContext& context, const compute::SelectKeysArgs& args);

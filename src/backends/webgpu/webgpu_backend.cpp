@@ -58,6 +58,7 @@ class WebgpuBatch final : public compute::Batch {
   Status segment_softmax(const compute::SegmentSoftmaxArgs& args) override { return run(args); }
   Status layer_norm(const compute::LayerNormArgs& args) override { return run(args); }
   Status rope(const compute::RopeArgs& args) override { return run(args); }
+  Status head_linear(const compute::HeadLinearArgs& args) override { return run(args); }
   Status argmax(const compute::ArgmaxArgs& args) override { return run(args); }
   Status attend(const compute::AttendArgs& args) override { return run(args); }
   Status select_keys(const compute::SelectKeysArgs& args) override { return run(args); }
