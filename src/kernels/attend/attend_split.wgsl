@@ -3,42 +3,9 @@
 // Blocks are counted from key 0. Every sum has a fixed order: a product ascends its columns; weights are summed by fours, then the fours in
 // order; values are summed over 8 keys, then the eights in order.
 //   UNIT and UNITS  element type of the bound activations: vec4<f32> (vec4) or f32 (scalar)
-struct Params {
-  query_heads: u32,
-  kv_heads: u32,
-  group: u32,  // query heads of a kv head
-  key_dim: u32,
-  value_dim: u32,
-  packed_rows: u32,     // rows of the slice * group
-  first_position: u32,  // of the slice's first row
-  key_count: u32,
-  window: u32,       // 0: all
-  first_block: u32,  // of this dispatch
-  row_tiles: u32,
-  key_origin: u32,  // the first key that is bound
-  q_offset: u32,    // elements, to the slice's first row
-  q_stride: u32,
-  k_offset: u32,  // elements, to key key_origin
-  k_stride: u32,
-  v_offset: u32,
-  v_stride: u32,
-  selected_offset: u32,  // words, to the slice's first row
-  selected_words: u32,   // of a row; 0: every key is selected
-  exponent_scale: f32,   // scale * log2(e)
-  workgroups: u32,
-  padding0: u32,
-  padding1: u32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> queries: array<$UNIT>;
-@group(0) @binding(2) var<storage, read> keys: array<$UNIT>;
-@group(0) @binding(3) var<storage, read> values: array<$UNIT>;
-@group(0) @binding(4) var<storage, read> selected: array<u32>;
+//@include attend/rows_and_keys.wgsl
 @group(0) @binding(5) var<storage, read_write> sums: array<vec4<f32>>;   // [block][row][query head][value quads]
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;  // [block][row][query head]: largest score, sum of weights
-//@include attend/load.$UNITS.wgsl
-//@include attend/load_value.$UNITS.wgsl
 //@include attend/block_products.wgsl
 //@include attend/merge.wgsl
 
@@ -53,67 +20,24 @@ struct Place {
 }
 
 fn query_at(place: Place, row: u32) -> u32 {
-  let packed = place.first_packed + row;
-  let head = place.kv_head * params.group + packed % params.group;
-  let at = params.q_offset + packed / params.group * params.q_stride + head * params.key_dim;
-  return select(kNowhere, at, packed < params.packed_rows);
+  return query_offset(place.kv_head, place.first_packed + row);
 }
 
 fn key_at(place: Place, key: u32) -> u32 {
-  let at = params.k_offset + (place.first_key + key - params.key_origin) * params.k_stride + place.kv_head * params.key_dim;
-  return select(kNowhere, at, place.first_key + key < params.key_count);
+  return key_offset(place.kv_head, place.first_key + key);
 }
 
-fn value_at(place: Place, key: u32) -> u32 {
-  let at = params.v_offset + (place.first_key + key - params.key_origin) * params.v_stride + place.kv_head * params.value_dim;
-  return select(kNowhere, at, place.first_key + key < params.key_count);
-}
-
-fn in_reach(key: u32, position: u32) -> bool {
-  return key <= position && (params.window == 0u || position - key < params.window);
-}
-
-fn sees(place: Place, packed: u32, key: u32) -> bool {
+fn sees(packed: u32, key: u32) -> bool {
   let row = packed / params.group;
-  if (!in_reach(key, params.first_position + row)) {
+  if (!in_reach(row, key)) {
     return false;
   }
-  if (params.selected_words == 0u) {
-    return true;
-  }
-  return ((selected[params.selected_offset + row * params.selected_words + key / 32u] >> (key % 32u)) & 1u) == 1u;
-}
-
-// Whether some row of the workgroup may see a key of its block.
-fn has_work(place: Place) -> bool {
-  let first_row = place.first_packed / params.group;
-  let last_row = (place.first_packed + place.rows - 1u) / params.group;
-  if (place.first_key > params.first_position + last_row) {
-    return false;
-  }
-  if (params.window > 0u && params.first_position + first_row >= params.window &&
-      place.first_key + kBlockKeys <= params.first_position + first_row - params.window + 1u) {
-    return false;
-  }
-  if (params.selected_words == 0u) {
-    return true;
-  }
-  let word = place.first_key / 32u;
-  for (var row = first_row; row <= last_row; row++) {
-    let at = params.selected_offset + row * params.selected_words + word;
-    if (selected[at] != 0u) {
-      return true;
-    }
-    if (word + 1u < params.selected_words && selected[at + 1u] != 0u) {
-      return true;
-    }
-  }
-  return false;
+  return (selected_bits(row, key) & 1u) == 1u;
 }
 
 fn slot_of(place: Place, packed: u32) -> u32 {
   let rows = params.packed_rows / params.group;
-  return (place.block * rows + packed / params.group) * params.query_heads + place.kv_head * params.group + packed % params.group;
+  return (place.block * rows + packed / params.group) * params.query_heads + head_of(place.kv_head, packed);
 }
 
 // Scores to weights, 16 threads a row; writes the stats. Uses key_chunk.
@@ -157,7 +81,7 @@ fn sum_values(place: Place, thread: u32) {
   for (var first_quad = 0u; first_quad < quads; first_quad += 32u) {
     let quad = first_quad + lane;
 //@for K 8
-    let value${K} = load_value(value_at(place, 8u * eight + ${K}u), 4u * quad, params.value_dim);
+    let value${K} = load_value(value_offset(place.kv_head, place.first_key + 8u * eight + ${K}u), 4u * quad, params.value_dim);
 //@endfor
     for (var row = 0u; row < place.rows; row += 2u) {
       workgroupBarrier();  // key_chunk has been read
@@ -192,7 +116,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let first_packed = number / params.kv_heads % params.row_tiles * kRows;
   let place = Place(number % params.kv_heads, first_packed, min(kRows, params.packed_rows - first_packed),
                     (params.first_block + block) * kBlockKeys, block);
-  if (!has_work(place)) {
+  if (!block_has_work(first_packed, first_packed + place.rows, place.first_key)) {
     if (thread < place.rows) {
       stats[slot_of(place, place.first_packed + thread)] = vec2<f32>(kMasked, 0.0);
     }
@@ -203,7 +127,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var i = 0u; i < 4u; i++) {
     let row = thread / kBlockKeys + 4u * i;
     if (row < place.rows) {
-      weights[row * kBlockKeys + key] = select(kMasked, products[i], sees(place, place.first_packed + row, place.first_key + key));
+      weights[row * kBlockKeys + key] = select(kMasked, products[i], sees(place.first_packed + row, place.first_key + key));
     }
   }
   workgroupBarrier();

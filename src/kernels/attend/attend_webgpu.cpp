@@ -6,15 +6,20 @@ namespace {
 constexpr uint64_t kScratchBytes = 64ull << 20;  // of the blocks' sums
 constexpr uint32_t kCombineThreads = 64;
 constexpr uint32_t kSplitRows = 16;  // packed rows of a workgroup
+constexpr uint32_t kTileRows = 64;
+constexpr uint32_t kTileStorageBytes = 32768;
+// A tile's workgroup takes its rows through all their keys: below so many workgroups, the blocks of keys are spread instead.
+constexpr uint64_t kTileWorkgroups = 128;
+constexpr uint64_t kTileColumnTiles = 2;  // every one of them computes the scores
 
-struct SplitParams {
+struct RowParams {
   uint32_t query_heads, kv_heads, group, key_dim, value_dim, packed_rows, first_position, key_count;
   uint32_t window, first_block, row_tiles, key_origin, q_offset, q_stride, k_offset, k_stride;
   uint32_t v_offset, v_stride, selected_offset, selected_words;
   float exponent_scale;
-  uint32_t workgroups, padding0, padding1;
+  uint32_t workgroups, out_offset, out_stride, column_tiles, has_sinks, padding0, padding1;
 };
-static_assert(sizeof(SplitParams) == 96);
+static_assert(sizeof(RowParams) == 112);
 
 struct CombineParams {
   uint32_t query_heads, value_dim, rows, block_count, first_round, last_round, has_sinks, out_offset, out_stride;
@@ -60,6 +65,29 @@ class Planner {
  public:
   Planner(const compute::AttendArgs& args, const gpu::Capabilities& capabilities) : args_(args), capabilities_(capabilities) {}
 
+  // Whether the tile's dispatch can see all keys, and its output beside them.
+  bool can_tile() const {
+    if (!whole_quads(args_) || capabilities_.workgroup_storage_bytes_max < kTileStorageBytes) return false;
+    for (const compute::View& view : {args_.keys, args_.values}) {
+      if (window_bytes(view, view.rows) + capabilities_.storage_offset_alignment > capabilities_.storage_binding_bytes_max) return false;
+      if (view.buffer == args_.out.buffer) return false;
+    }
+    return args_.q.buffer != args_.out.buffer && args_.sinks != args_.out.buffer && args_.selected != args_.out.buffer;
+  }
+
+  bool tile_pays() const { return column_tiles() <= kTileColumnTiles && tile_workgroups(args_.q.rows) >= kTileWorkgroups; }
+
+  Result<AttendPlan> tile() {
+    CHORUS_ASSIGN(const gpu::ShaderSource* shader, require_shader("attend_tile", args_.value_dim <= 64 ? "tile64" : "tile128"));
+    CHORUS_ASSIGN(const std::vector<RowSlice> slices, slices_for_bindings());
+    for (const RowSlice& rows : slices) {
+      const BlockRange blocks = blocks_of(args_, rows);
+      plan_.steps.push_back({AttendStepKind::tile, shader, rows, keys_of(args_, blocks), blocks.first, blocks.count, true, true,
+                             tile_workgroups(rows.count)});
+    }
+    return std::move(plan_);
+  }
+
   Result<AttendPlan> split(bool quads) {
     CHORUS_ASSIGN(const gpu::ShaderSource* shader, require_shader("attend_split", quads ? "split" : "base"));
     CHORUS_ASSIGN(const gpu::ShaderSource* combine, require_shader("attend_combine", quads ? "vec4" : "scalar"));
@@ -89,6 +117,14 @@ class Planner {
   }
 
  private:
+  uint64_t column_tiles() const { return divide_up(args_.value_dim, args_.value_dim <= 64 ? 64 : 128); }
+  uint64_t tile_workgroups(uint32_t rows) const {
+    return divide_up(uint64_t{rows} * group_of(args_), kTileRows) * column_tiles() * args_.kv_heads;
+  }
+  Result<std::vector<RowSlice>> slices_for_bindings() const {
+    const compute::View selected = args_.selected ? selected_view(args_) : args_.q;
+    return slice_rows(args_.q.rows, {args_.q, args_.out, selected}, "attend", capabilities_);
+  }
   uint64_t slot_bytes() const { return value_quads(args_) * 16 + 8; }
   uint64_t scratch_bytes() const { return std::min(kScratchBytes, capabilities_.storage_binding_bytes_max); }
 
@@ -114,8 +150,7 @@ class Planner {
     }
     const uint64_t blocks = blocks_of(args_, {0, args_.q.rows}).count;
     const uint64_t most = std::clamp<uint64_t>(scratch_bytes() / (row_bytes * blocks), 1, args_.q.rows);
-    const compute::View selected = args_.selected ? selected_view(args_) : args_.q;
-    CHORUS_ASSIGN(const std::vector<RowSlice> slices, slice_rows(args_.q.rows, {args_.q, args_.out, selected}, "attend", capabilities_));
+    CHORUS_ASSIGN(const std::vector<RowSlice> slices, slices_for_bindings());
     std::vector<RowSlice> result;
     for (const RowSlice& slice : slices) {
       for (uint32_t first = 0; first < slice.count; first += static_cast<uint32_t>(most)) {
@@ -166,13 +201,21 @@ gpu::Binding readable(gpu::Binding binding) {
   return binding;
 }
 
-Status record_split(WebgpuContext& context, const compute::AttendArgs& args, const AttendStep& step, const Scratch& scratch) {
+// What split and tile have in common: the four inputs and most parameters.
+struct RowDispatch {
+  std::vector<gpu::Binding> bindings;
+  RowParams params{};
+};
+
+RowDispatch prepare_rows(WebgpuContext& context, const compute::AttendArgs& args, const AttendStep& step, uint32_t tile_rows) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
   const RowWindow q = bind_rows(args.q, step.rows, gpu::Access::read, capabilities);
   const RowWindow k = bind_rows(args.keys, step.keys, gpu::Access::read, capabilities);
   const RowWindow v = bind_rows(args.values, step.keys, gpu::Access::read, capabilities);
   const RowWindow selected = args.selected ? bind_rows(selected_view(args), step.rows, gpu::Access::read, capabilities) : q;
-  SplitParams params{};
+  RowDispatch prepared;
+  prepared.bindings = {q.binding, k.binding, v.binding, selected.binding};
+  RowParams& params = prepared.params;
   params.query_heads = args.query_heads;
   params.kv_heads = args.kv_heads;
   params.group = group_of(args);
@@ -183,7 +226,7 @@ Status record_split(WebgpuContext& context, const compute::AttendArgs& args, con
   params.key_count = args.keys.rows;
   params.window = args.window;
   params.first_block = step.first_block;
-  params.row_tiles = static_cast<uint32_t>(divide_up(params.packed_rows, kSplitRows));
+  params.row_tiles = static_cast<uint32_t>(divide_up(params.packed_rows, tile_rows));
   params.key_origin = step.keys.first;
   params.q_offset = q.offset;
   params.q_stride = args.q.stride;
@@ -195,9 +238,30 @@ Status record_split(WebgpuContext& context, const compute::AttendArgs& args, con
   params.selected_words = args.selected ? selected_view(args).cols : 0;
   params.exponent_scale = exponent_scale(args);
   params.workgroups = static_cast<uint32_t>(step.workgroups);
-  return context.device.dispatch({step.shader,
-                                  {q.binding, k.binding, v.binding, selected.binding, scratch.sums, scratch.stats},
-                                  as_params(params),
+  return prepared;
+}
+
+Status record_split(WebgpuContext& context, const compute::AttendArgs& args, const AttendStep& step, const Scratch& scratch) {
+  RowDispatch prepared = prepare_rows(context, args, step, kSplitRows);
+  prepared.bindings.insert(prepared.bindings.end(), {scratch.sums, scratch.stats});
+  return context.device.dispatch({step.shader, std::move(prepared.bindings), as_params(prepared.params),
+                                  gpu::fold_grid(step.workgroups, context.device.capabilities().workgroups_per_dimension_max)});
+}
+
+Status record_tile(WebgpuContext& context, const compute::AttendArgs& args, const AttendStep& step) {
+  const gpu::Capabilities& capabilities = context.device.capabilities();
+  RowDispatch prepared = prepare_rows(context, args, step, kTileRows);
+  const RowWindow out = bind_rows(args.out, step.rows, gpu::Access::read_write, capabilities);
+  gpu::Binding sinks = prepared.bindings.front();  // not read without sinks
+  if (args.sinks) {
+    CHORUS_ASSIGN(sinks, bind_buffer(args.sinks, gpu::Access::read, capabilities));
+  }
+  prepared.bindings.insert(prepared.bindings.end(), {sinks, out.binding});
+  prepared.params.out_offset = out.offset;
+  prepared.params.out_stride = args.out.stride;
+  prepared.params.column_tiles = static_cast<uint32_t>(step.workgroups / (uint64_t{prepared.params.row_tiles} * args.kv_heads));
+  prepared.params.has_sinks = args.sinks ? 1 : 0;
+  return context.device.dispatch({step.shader, std::move(prepared.bindings), as_params(prepared.params),
                                   gpu::fold_grid(step.workgroups, capabilities.workgroups_per_dimension_max)});
 }
 
@@ -229,29 +293,48 @@ Status record_combine(WebgpuContext& context, const compute::AttendArgs& args, c
 
 }  // namespace
 
-std::vector<std::string> attend_variants(const gpu::Capabilities&) { return {"base", "split"}; }
+std::vector<std::string> attend_variants(const gpu::Capabilities& capabilities) {
+  std::vector<std::string> names{"base", "split"};
+  if (capabilities.workgroup_storage_bytes_max >= kTileStorageBytes) names.push_back("tile");
+  return names;
+}
 
 Result<AttendPlan> plan_attend(const compute::AttendArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
+  Planner planner(args, capabilities);
   const bool quads = whole_quads(args);
-  // A software adapter gains nothing from wide loads: one variant less to compile.
-  const std::string_view chosen = quads && !capabilities.software ? "split" : "base";
+  // A software adapter gains nothing from wide loads and tiles: fewer variants to compile.
+  std::string_view chosen = "base";
+  if (quads && !capabilities.software) chosen = planner.can_tile() && planner.tile_pays() ? "tile" : "split";
   const Result<std::string> variant = pick_variant("attend", forced, chosen, attend_variants(capabilities));
   if (!variant.ok()) return variant.error();
-  if (!quads && *variant != "base") {
+  if ((!quads && *variant != "base") || (*variant == "tile" && !planner.can_tile())) {
     return make_error(ErrorCode::unsupported,
-                      "attend: variant " + *variant + " needs rows and heads that start at multiples of four elements");
+                      "attend: variant " + *variant + " needs rows and heads that start at multiples of four elements" +
+                          (*variant == "tile" ? ", keys that fit one binding and an output in a buffer of its own" : ""));
   }
   if (args.q.rows == 0) return AttendPlan{};
-  return Planner(args, capabilities).split(*variant != "base");
+  return *variant == "tile" ? planner.tile() : planner.split(*variant != "base");
 }
 
 Status record_attend(WebgpuContext& context, const compute::AttendArgs& args) {
   CHORUS_ASSIGN(const AttendPlan plan, plan_attend(args, context.device.capabilities(), context.forced_variant("attend")));
   if (plan.steps.empty()) return {};
-  CHORUS_ASSIGN(const Scratch scratch, acquire_scratch(context, plan, value_quads(args)));
+  Scratch scratch;
+  if (plan.block_slots > 0) {
+    CHORUS_ASSIGN(scratch, acquire_scratch(context, plan, value_quads(args)));
+  }
   for (const AttendStep& step : plan.steps) {
-    CHORUS_TRY(step.kind == AttendStepKind::split ? record_split(context, args, step, scratch)
-                                                  : record_combine(context, args, step, scratch));
+    switch (step.kind) {
+      case AttendStepKind::split:
+        CHORUS_TRY(record_split(context, args, step, scratch));
+        break;
+      case AttendStepKind::combine:
+        CHORUS_TRY(record_combine(context, args, step, scratch));
+        break;
+      case AttendStepKind::tile:
+        CHORUS_TRY(record_tile(context, args, step));
+        break;
+    }
   }
   return {};
 }

@@ -1,11 +1,9 @@
 // Products of up to 16 query rows with the 64 keys of a block: 256 threads, thread t keeps rows t / 64 + 0, 4, 8 and 12 of key t % 64.
 // Keys and queries pass through workgroup memory in chunks of 32 columns; the next chunk is loaded while the current one is used. A product
 // is one chain of fused multiply-adds over ascending columns.
-// The includer has load_query, load_key, a struct Place (the workgroup's work) and
+// The includer has kNowhere, kBlockKeys, load_query, load_key, a struct Place (the workgroup's work) and
 //   query_at(place, row)  element offset of a row, or kNowhere
 //   key_at(place, key)    element offset of key 0 .. 63 of the block, or kNowhere
-const kNowhere: u32 = 0xffffffff;
-const kBlockKeys: u32 = 64;
 const kRows: u32 = 16;
 const kChunkQuads: u32 = 8;
 const kPitch: u32 = 9;  // quads from key to key in the chunk: one more than it holds, against bank conflicts

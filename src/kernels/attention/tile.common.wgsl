@@ -1,5 +1,4 @@
 // What the attention kernels share: parameters, bindings, which rows and keys a workgroup takes, how K and Q pass through workgroup memory.
-//   RQ   quads of packed rows of a workgroup     DCQ  quads of head columns of a chunk; (16 + RQ) * DCQ <= threads: one block a thread
 //@include attention/own_part_keys.wgsl
 
 struct Params {
@@ -45,19 +44,10 @@ struct Params {
 //@include attention/load.$UNITS.wgsl
 //@include attention/emit.$KIND.wgsl
 
-const kRowQuads: u32 = $RQ;
-const kRows: u32 = 4 * kRowQuads;
-const kKeyQuads: u32 = 16;
-const kKeys: u32 = 64;
-const kChunkQuads: u32 = $DCQ;
-const kChunkCols: u32 = 4 * kChunkQuads;
-const kKeyTile: u32 = kChunkCols * kKeyQuads;  // vec4s of K^T in `chunk`; Q^T follows
-const kSwizzle: u32 = 8 / kChunkQuads;         // spreads the columns of a chunk over the banks
-const kRowMask: u32 = kRowQuads - 1;
+//@include common/tile_chunk.wgsl
+
 const kMasked: f32 = -1e30;
 const kNowhere: u32 = 0xffffffff;
-
-var<workgroup> chunk: array<vec4<f32>, 4 * $DCQ * (16 + $RQ)>;  // K^T | Q^T: [column][key or row quad]
 
 // Rows of one workgroup: packed rows [first, end) of the rows from `start` on, with query heads kv_head * group + packed % group.
 struct Block {
@@ -181,27 +171,6 @@ fn find_work(number: u32) -> Work {
   return work;
 }
 
-// The block of 4 rows x 4 columns that a thread brings into `chunk`, of keys or of queries.
-struct Item {
-  loads: bool,
-  is_key: bool,
-  row_quad: u32,
-  col: u32,    // first column inside the chunk
-  store: u32,  // place of its first column in `chunk`
-  pitch: u32,  // from column to column
-}
-
-fn item_of(thread: u32) -> Item {
-  let quad = thread % kChunkQuads;
-  let row_quad = thread / kChunkQuads;
-  let loads = row_quad < kKeyQuads + kRowQuads;
-  if (row_quad < kKeyQuads) {
-    return Item(loads, true, row_quad, 4u * quad, 4u * quad * kKeyQuads + (row_quad ^ (quad * kSwizzle)), kKeyQuads);
-  }
-  let query_quad = row_quad - kKeyQuads;
-  return Item(loads, false, query_quad, 4u * quad, kKeyTile + 4u * quad * kRowQuads + (query_quad ^ ((quad * kSwizzle) & kRowMask)), kRowQuads);
-}
-
 fn query_rows_at(item: Item, block: Block) -> vec4<u32> {
   let packed = block.first + 4u * item.row_quad;
   if (!item.loads || item.is_key) {
@@ -214,13 +183,4 @@ fn key_rows_at(item: Item, work: Work, tile: u32) -> vec4<u32> {
   let keys = tile + 4u * item.row_quad + vec4<u32>(0u, 1u, 2u, 3u);
   let at = params.k_offset + (keys + work.key_base) * params.k_stride + work.block.kv_head * params.head_dim;
   return select(vec4<u32>(kNowhere), at, keys < vec4<u32>(work.range.end));
-}
-
-fn store_block(item: Item, block: mat4x4<f32>) {
-  if (item.loads) {
-    chunk[item.store] = block[0];
-    chunk[item.store + item.pitch] = block[1];
-    chunk[item.store + 2u * item.pitch] = block[2];
-    chunk[item.store + 3u * item.pitch] = block[3];
-  }
 }

@@ -26,6 +26,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read> head_weights: array<f32>;
 @group(0) @binding(4) var<storage, read_write> scores: array<u32>;  // [row][key_count]
 //@include attend/load.$UNITS.wgsl
+
+const kNowhere: u32 = 0xffffffff;
+const kBlockKeys: u32 = 64;
 //@include attend/block_products.wgsl
 
 var<workgroup> shares: array<f32, 1024>;  // [head][key]
