@@ -137,5 +137,68 @@ TEST(AttentionWebgpu, PrefixWindowsAndRowSlicesGiveTheSameBits) { expect_same_bi
 // A sequence whose 70 KiB of own keys pass in windows of two parts (32 KiB).
 TEST(AttentionWebgpu, OwnWindowsGiveTheSameBits) { expect_same_bits_in_windows({{2, 1, 16}, 0, {1100, 5}}, 48 << 10); }
 
+// Narrow bindings bring the keys of attend in rounds, its rows in slices; the cases compare calls of different sizes bit by bit.
+TEST(NarrowLimitsWebgpu, KeysInRounds) {
+  expect_all_pass(selftest::run_attend_cases, selftest::CaseSet::quick, 8, 17 << 10);
+  expect_all_pass(selftest::run_select_keys_cases, selftest::CaseSet::quick, 8, 8 << 10);
+}
+
+Result<std::vector<float>> run_attend(compute::Backend& backend) {
+  constexpr uint32_t kRows = 70, kKeys = 400, kHeads = 4, kKeyHeads = 2, kDim = 16;
+  Random random(5);
+  CHORUS_ASSIGN(const auto q, selftest::upload(backend, random.vector(kRows * kHeads * kDim, -9, 9)));
+  CHORUS_ASSIGN(const auto keys, selftest::upload(backend, random.vector(kKeys * kKeyHeads * kDim)));
+  CHORUS_ASSIGN(const auto values, selftest::upload(backend, random.vector(kKeys * kKeyHeads * kDim)));
+  CHORUS_ASSIGN(const auto sinks, selftest::upload(backend, random.vector(kHeads)));
+  CHORUS_ASSIGN(const GuardedOutput output, selftest::make_output(backend, kRows, kHeads * kDim, kHeads * kDim));
+  compute::AttendArgs args;
+  args.query_heads = kHeads;
+  args.kv_heads = kKeyHeads;
+  args.key_dim = args.value_dim = kDim;
+  args.scale = 0.25f;
+  args.window = 300;
+  args.q = {q.get(), 0, kRows, kHeads * kDim, kHeads * kDim};
+  args.keys = {keys.get(), 0, kKeys, kKeyHeads * kDim, kKeyHeads * kDim};
+  args.values = {values.get(), 0, kKeys, kKeyHeads * kDim, kKeyHeads * kDim};
+  args.sinks = sinks.get();
+  args.out = output.view;
+  CHORUS_ASSIGN(auto batch, backend.begin_batch());
+  CHORUS_TRY(batch->attend(args));
+  CHORUS_TRY(batch->submit());
+  return selftest::download(backend, *output.buffer);
+}
+
+TEST(AttendWebgpu, EveryVariantGivesTheSameBits) {
+  compute::Backend* backend = tests::shared_webgpu_backend();
+  ASSERT_NE(backend, nullptr);
+  std::vector<float> first;
+  for (const std::string& variant : backend->variants("attend")) {
+    ASSERT_TRUE(backend->force_variant("attend", variant).ok());
+    auto found = run_attend(*backend);
+    ASSERT_TRUE(found.ok()) << found.error().to_line();
+    if (first.empty()) first = *found;
+    ASSERT_EQ(first.size(), found->size());
+    EXPECT_EQ(std::memcmp(first.data(), found->data(), first.size() * 4), 0) << variant;
+  }
+  ASSERT_TRUE(backend->force_variant("attend", "").ok());
+  ASSERT_FALSE(first.empty()) << "no variant";
+}
+
+// 51 KB of keys in rounds of one block, 18 KB of queries in slices of rows.
+TEST(AttendWebgpu, RoundsAndSlicesGiveTheSameBits) {
+  compute::Backend* backend = tests::shared_webgpu_backend();
+  ASSERT_NE(backend, nullptr);
+  auto whole = run_attend(*backend);
+  ASSERT_TRUE(whole.ok()) << whole.error().to_line();
+  gpu::DeviceOptions options = tests::test_device_options();
+  options.storage_binding_bytes_cap = 16 << 10;
+  auto narrow = backends::create_webgpu_backend(options);
+  ASSERT_TRUE(narrow.ok()) << narrow.error().to_line();
+  auto rounds = run_attend(**narrow);
+  ASSERT_TRUE(rounds.ok()) << rounds.error().to_line();
+  ASSERT_EQ(whole->size(), rounds->size());
+  EXPECT_EQ(std::memcmp(whole->data(), rounds->data(), whole->size() * 4), 0);
+}
+
 }  // namespace
 }  // namespace chorus

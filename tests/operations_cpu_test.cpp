@@ -53,12 +53,13 @@ class Collector {
   std::vector<float> run() {
     auto batch = backend_->begin_batch();
     EXPECT_TRUE(batch.ok());
-    for (const char* operation : {"linear", "gated_delta", "attention"}) {
+    for (const char* operation : {"linear", "gated_delta", "attention", "attend"}) {
       for (const std::string& variant : backend_->variants(operation)) {
         EXPECT_TRUE(backend_->force_variant(operation, variant).ok());
         if (std::string_view(operation) == "linear") linear(**batch);
         if (std::string_view(operation) == "gated_delta") gated_delta(**batch);
         if (std::string_view(operation) == "attention") attention(**batch);
+        if (std::string_view(operation) == "attend") attend(**batch);
       }
       EXPECT_TRUE(backend_->force_variant(operation, "").ok());
     }
@@ -151,6 +152,25 @@ class Collector {
                              &sequences({100, 1, 29}),
                              out}),
             out.buffer);
+  }
+
+  // Few rows (spans of keys are tasks) and many (tiles of rows are).
+  void attend(compute::Batch& batch) {
+    for (const uint32_t rows : {1u, 90u}) {
+      compute::AttendArgs args;
+      args.query_heads = 4;
+      args.kv_heads = 2;
+      args.key_dim = args.value_dim = 24;
+      args.scale = 0.2f;
+      args.q = matrix(rows, 96, 31);
+      args.keys = matrix(1300, 48, 32);
+      args.values = matrix(1300, 48, 33);
+      args.out = output(rows, 96);
+      collect(batch.attend(args), args.out.buffer);
+    }
+    const uint32_t words = (1300 + 31) / 32;
+    compute::Buffer* selected = input(5 * words, 99);
+    collect(batch.select_keys({3, 20, 100, 0.2f, matrix(5, 60, 34), matrix(1300, 20, 35), matrix(5, 3, 36), selected}), selected);
   }
 
   void row_operations(compute::Batch& batch) {

@@ -99,6 +99,34 @@ TEST(AttendPlan, ManyRowsComeInSlicesThatFitTheScratch) {
   EXPECT_EQ(next, 4000u);
 }
 
+// Tiles need 32 KiB of workgroup memory, enough rows to fill a device, and all keys in one binding.
+TEST(AttendPlan, ManyRowsTakeTiles) {
+  gpu::Capabilities capabilities = minimal_capabilities();
+  EXPECT_EQ(plan(Arguments(16, 16, 128, 128, 512, 1024), "tile").error().code, ErrorCode::not_found);
+  capabilities.workgroup_storage_bytes_max = 32768;
+  const auto chosen = [&](const Arguments& arguments) {
+    auto made = plan_attend(arguments.args, capabilities, "");
+    return made.ok() ? std::string(made->steps[0].shader->variant) : made.error().to_line();
+  };
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 1024)), "tile128");
+  EXPECT_EQ(chosen(Arguments(16, 16, 64, 64, 512, 1024)), "tile64");
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 1, 1024)), "split");
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 448, 1024)), "split");
+  EXPECT_EQ(chosen(Arguments(128, 1, 576, 512, 512, 1024)), "split");
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 20000)), "split");  // 160 MiB of keys
+  EXPECT_EQ(chosen(Arguments(16, 16, 126, 128, 512, 1024)), "base");
+  Arguments one_buffer(16, 16, 128, 128, 512, 1024);
+  one_buffer.args.out.buffer = &one_buffer.q;
+  EXPECT_EQ(chosen(one_buffer), "split");
+  capabilities.software = true;
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 1024)), "base");
+  const auto made = plan_attend(Arguments(32, 4, 128, 256, 100, 1000).args, capabilities, "tile");
+  ASSERT_TRUE(made.ok()) << made.error().to_line();
+  ASSERT_EQ(made->steps.size(), 1u);
+  EXPECT_EQ(made->steps[0].workgroups, 13u * 2 * 4);
+  EXPECT_EQ(made->block_slots, 0u);
+}
+
 TEST(AttendPlan, WhatNoBindingHoldsIsRefused) {
   EXPECT_EQ(plan(Arguments(1, 1, 1 << 20, 4, 1, 100)).error().code, ErrorCode::limit_exceeded);
 }
