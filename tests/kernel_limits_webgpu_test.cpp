@@ -101,7 +101,8 @@ void expect_all_pass(RunCases run_cases, selftest::CaseSet set, uint32_t workgro
 // Eight workgroups a dimension fold the grids of the small cases.
 TEST(NarrowLimitsWebgpu, FoldedGridsOfTheSmallCases) {
   for (const RunCases run_cases : {selftest::run_rms_norm_cases, selftest::run_qk_norm_rope_cases, selftest::run_attention_cases,
-                                   selftest::run_pointer_scores_cases, selftest::run_segment_softmax_cases}) {
+                                   selftest::run_pointer_scores_cases, selftest::run_segment_softmax_cases, selftest::run_layer_norm_cases,
+                                   selftest::run_rope_cases, selftest::run_argmax_cases, selftest::run_head_linear_cases}) {
     expect_all_pass(run_cases, selftest::CaseSet::quick, 8, 0);
   }
 }
@@ -112,6 +113,10 @@ TEST(NarrowLimitsWebgpu, FoldedGridsOfElementwiseWork) { expect_all_pass(selftes
 TEST(NarrowLimitsWebgpu, SlicedRows) {
   expect_all_pass(selftest::run_swiglu_cases, selftest::CaseSet::quick, 0, 1600);
   expect_all_pass(selftest::run_qk_norm_rope_cases, selftest::CaseSet::quick, 0, 20 << 10);
+  expect_all_pass(selftest::run_layer_norm_cases, selftest::CaseSet::quick, 0, 1024);
+  expect_all_pass(selftest::run_rope_cases, selftest::CaseSet::quick, 0, 1024);
+  expect_all_pass(selftest::run_argmax_cases, selftest::CaseSet::quick, 0, 40 << 10);
+  expect_all_pass(selftest::run_head_linear_cases, selftest::CaseSet::quick, 0, 4096);
 }
 
 Result<std::vector<float>> run_with_binding_limit(const Shape& shape, uint64_t binding_bytes) {

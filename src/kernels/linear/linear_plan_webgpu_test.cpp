@@ -75,8 +75,9 @@ TEST(LinearPlan, NoRowsNeedNoDispatch) {
 }
 
 TEST(LinearPlan, ABaseAdapterHasTheTilesOf16KiB) {
-  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64"}));
-  EXPECT_EQ(linear_variants(big_adapter()), (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile64x128", "tile128"}));
+  EXPECT_EQ(linear_variants(base_adapter()), (std::vector<std::string>{"row", "row256", "split", "tile32", "tile64"}));
+  EXPECT_EQ(linear_variants(big_adapter()),
+            (std::vector<std::string>{"row", "row256", "split", "tile32", "tile64", "tile64x128", "tile128"}));
   Product product(100, 100, 100);
   auto plan = plan_linear(product.args, base_adapter(), "tile128");
   ASSERT_FALSE(plan.ok());
@@ -93,7 +94,8 @@ TEST(LinearPlan, EveryVariantHasABuildForEveryTypeAndAccess) {
         for (const LinearStep& step : plan->steps) {
           ASSERT_NE(step.shader, nullptr);
           const std::string access = cols == 64 ? "_quad" : "_element";
-          EXPECT_TRUE(step.shader->variant.ends_with(std::string(dtype_name(dtype)) + access)) << step.shader->variant;
+          EXPECT_NE(step.shader->variant.find(dtype_name(dtype)), std::string_view::npos) << step.shader->variant;
+          EXPECT_NE(step.shader->variant.find(access), std::string_view::npos) << step.shader->variant;
         }
       }
     }
@@ -104,9 +106,27 @@ TEST(LinearPlan, FewRowsTakeTheRowVariant) {
   Product product(8, 2560, 9216);
   auto plan = plan_linear(product.args, big_adapter(), "");
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->variant, "row");
+  EXPECT_EQ(plan->variant, "row256");
   ASSERT_EQ(plan->steps.size(), 1u);
   EXPECT_EQ(workgroups(plan->steps[0].grid), 640u);
+}
+
+std::string row_build(const Product& product, const gpu::Capabilities& capabilities) {
+  auto plan = plan_linear(product.args, capabilities, "");
+  return plan && !plan->steps.empty() ? std::string(plan->steps[0].shader->variant) : "none";
+}
+
+TEST(LinearPlan, RowBuildsFollowTheWeightAndTheRows) {
+  EXPECT_EQ(row_build({1, 2048, 2048, UINT32_MAX, DType::f16}, big_adapter()), "f16_oct_quad_1_256");
+  EXPECT_EQ(row_build({3, 2048, 2048, UINT32_MAX, DType::f16}, big_adapter()), "f16_oct_quad_4_256");
+  EXPECT_EQ(row_build({8, 50304, 2048, UINT32_MAX, DType::bf16}, big_adapter()), "bf16_oct_quad_8_64");
+  EXPECT_EQ(row_build({1, 2048, 512, UINT32_MAX, DType::f16}, big_adapter()), "f16_oct_quad_1_64");  // k too short to share
+  EXPECT_EQ(row_build({1, 2048, 2052, UINT32_MAX, DType::f16}, big_adapter()), "f16_quad_quad_8_256");
+  EXPECT_EQ(row_build({1, 2046, 2048, UINT32_MAX, DType::f16}, big_adapter()), "f16_oct_element_8_256");
+  EXPECT_EQ(row_build({1, 2048, 2048, UINT32_MAX, DType::f32}, big_adapter()), "f32_quad_quad_1_256");
+  gpu::Capabilities software = base_adapter();
+  software.software = true;
+  EXPECT_EQ(row_build({1, 2048, 2048, UINT32_MAX, DType::f16}, software), "f16_oct_quad_1_64");
 }
 
 TEST(LinearPlan, TheForcedRowVariantTakesEightRowsAtATime) {
@@ -256,7 +276,7 @@ TEST(LinearPlan, GridsFold) {
 
 TEST(LinearPlan, MatricesNeedTheirShapeAndSubgroupsOf32) {
   EXPECT_EQ(linear_variants(matrix_adapter()),
-            (std::vector<std::string>{"row", "split", "tile32", "tile64", "tile64x128", "tile128", "matrix64", "matrix128"}));
+            (std::vector<std::string>{"row", "row256", "split", "tile32", "tile64", "tile64x128", "tile128", "matrix64", "matrix128"}));
   gpu::Capabilities capabilities = matrix_adapter();
   capabilities.subgroup_size_max = 64;
   EXPECT_EQ(linear_variants(capabilities).back(), "tile128");

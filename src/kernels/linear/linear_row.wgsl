@@ -1,17 +1,24 @@
-// out[m, n] (=|+=) sum_k x[m, k] * weight[n, k] + bias[n] for at most 8 rows of x: bound by reading the weights, each read once.
+// out[m, n] (=|+=) sum_k x[m, k] * weight[n, k] + bias[n] for at most $ROWS rows of x: bound by reading the weights, each read once.
 // A workgroup makes 4 columns of all rows; its invocations share k, and add their parts in workgroup memory in a fixed order.
-//@include common/weight_$DTYPE.wgsl
+//@include linear/weight.$DTYPE.$UNIT.wgsl
 //@include linear/params.wgsl
 //@include linear/x.$ACCESS.wgsl
 //@include linear/result.$ACCESS.wgsl
 
-@group(0) @binding(2) var<storage, read> weight: array<WeightQuad>;
+@group(0) @binding(2) var<storage, read> weight: array<WeightUnit>;
 
-const threads: u32 = 64;
+const kRows: u32 = $ROWS;
+const kThreads: u32 = $THREADS;
+const kThreadBits: u32 = $THREAD_BITS;
+const kRoundRows: u32 = $ROUND_ROWS;
 
-var<workgroup> parts: array<vec4<f32>, 8 * threads>;
+var<workgroup> parts: array<vec4<f32>, $ROUND_ROWS * $THREADS>;
 
-@compute @workgroup_size(64)
+fn add_products(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {
+  return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
+}
+
+@compute @workgroup_size($THREADS)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let index = workgroup.x + workgroup.y * grid.x;
@@ -19,42 +26,51 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
     return;
   }
   let first_n = index * 4u;
+  let units = params.weight_quads / kUnitQuads;
 //@for J 4
-  let w_base_${J} = min(first_n + ${J}u, params.cols - 1u) * params.weight_quads;
+  let w_base_${J} = min(first_n + ${J}u, params.cols - 1u) * units;
 //@endfor
-//@for I 8
+  var sums: array<vec4<f32>, $ROWS>;
+//@for I $ROWS
   let x_base_${I} = row_of_x(min(${I}u, params.rows - 1u));
-  var sum_${I} = vec4<f32>();
 //@endfor
-  for (var quad = thread; quad < params.weight_quads; quad += threads) {
+  for (var unit = thread; unit < units; unit += kThreads) {
 //@for J 4
-    let b_${J} = widen(weight[w_base_${J} + quad]);
+    let w_${J} = weight[w_base_${J} + unit];
 //@endfor
-//@for I 8
-    let a_${I} = load_x(x_base_${I}, quad);
+//@for Q $UNIT_QUADS
 //@for J 4
-    sum_${I}[${J}] = fma(a_${I}.w, b_${J}.w, fma(a_${I}.z, b_${J}.z, fma(a_${I}.y, b_${J}.y, fma(a_${I}.x, b_${J}.x, sum_${I}[${J}]))));
+    let b_${Q}_${J} = widen_${Q}(w_${J});
+//@endfor
+//@for I $ROWS
+    let a_${Q}_${I} = load_x(x_base_${I}, unit * kUnitQuads + ${Q}u);
+//@for J 4
+    sums[${I}][${J}] = add_products(a_${Q}_${I}, b_${Q}_${J}, sums[${I}][${J}]);
 //@endfor
 //@endfor
-  }
-//@for I 8
-  parts[${I}u * threads + thread] = sum_${I};
 //@endfor
-  workgroupBarrier();
-  // Row thread / 8: each of its 8 invocations adds 8 neighbours, then the first adds the 8 sums.
-  var sum = parts[thread * 8u];
-  for (var part = 1u; part < 8u; part++) {
-    sum += parts[thread * 8u + part];
+  }
+  for (var first_row = 0u; first_row < kRows; first_row += kRoundRows) {
+    workgroupBarrier();
+//@for G $ROUND_ROWS
+    parts[${G}u * kThreads + thread] = sums[first_row + ${G}u];
+//@endfor
+    add_parts(thread);
+    if (thread < kRoundRows && first_row + thread < params.rows) {
+      store(first_row + thread, first_n, 0u, parts[thread * kThreads]);
+    }
+  }
+}
+
+// Leaves the sum of a row's parts in its first, by a fixed tree.
+fn add_parts(thread: u32) {
+  for (var bits = kThreadBits; bits > 0u; bits--) {
+    let half = 1u << (bits - 1u);
+    workgroupBarrier();
+    for (var item = thread; item < kRoundRows * half; item += kThreads) {
+      let at = (item >> (bits - 1u)) * kThreads + (item & (half - 1u));
+      parts[at] += parts[at + half];
+    }
   }
   workgroupBarrier();
-  parts[thread] = sum;
-  workgroupBarrier();
-  if (thread >= params.rows || thread >= 8u) {
-    return;
-  }
-  sum = parts[thread * 8u];
-  for (var part = 1u; part < 8u; part++) {
-    sum += parts[thread * 8u + part];
-  }
-  store(thread, first_n, 0u, sum);
 }

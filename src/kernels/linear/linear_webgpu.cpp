@@ -9,7 +9,12 @@
 namespace chorus::kernels {
 namespace {
 
+// For few rows: workgroups of 64, and of 256 for products of few columns, which else would not give the device enough to read at a time.
 constexpr std::string_view kRowVariant = "row";
+constexpr std::string_view kWideRowVariant = "row256";
+constexpr uint32_t kRowThreads = 64;
+constexpr uint32_t kWideRowThreads = 256;
+constexpr uint32_t kWideRowColsMax = 8192;
 constexpr std::string_view kSplitVariant = "split";  // for tests: a small tile with k always in several parts
 constexpr uint32_t kSplitVariantSplits = 3;
 constexpr uint32_t kRowVariantRowsMax = 8;
@@ -48,6 +53,27 @@ constexpr std::array<Tile, 8> kTiles = {{
 }};
 constexpr std::string_view kSmallTile = "tile64";
 constexpr uint32_t kSoftwareTileMax = 64 * 64;
+
+bool is_row_variant(std::string_view variant) { return variant == kRowVariant || variant == kWideRowVariant; }
+
+// Vec4s of a row that linear_row.wgsl reads at a time: 16 bytes where a row is a whole number of them.
+uint32_t row_unit_quads(const LinearShape& shape) { return shape.dtype != DType::f32 && shape.weight_quads % 2 == 0 ? 2 : 1; }
+
+// Depends on the weight alone: a row's bits do not depend on the other rows.
+std::string_view row_variant_of(const LinearShape& shape, const gpu::Capabilities& capabilities) {
+  const bool enough_k = shape.weight_quads / row_unit_quads(shape) > kRowThreads;
+  return !capabilities.software && enough_k && shape.cols <= kWideRowColsMax ? kWideRowVariant : kRowVariant;
+}
+
+// A line of linear_row.variants: builds for fewer rows exist of aligned layouts only.
+std::string row_build(const LinearShape& shape, std::string_view variant, const std::string& access) {
+  const uint32_t unit_quads = row_unit_quads(shape);
+  const bool common = access == "quad" && (unit_quads == 2 || shape.dtype == DType::f32);
+  const uint32_t rows = !common || shape.rows > 4 ? 8 : shape.rows > 1 ? 4 : 1;
+  const uint32_t threads = variant == kRowVariant ? kRowThreads : kWideRowThreads;
+  return std::string(dtype_name(shape.dtype)) + (unit_quads == 2 ? "_oct_" : "_quad_") + access + "_" + std::to_string(rows) + "_" +
+         std::to_string(threads);
+}
 
 // What linear_matrix.wgsl is written for: f16 matrices of 16 x 16 x 16 with f32 sums, subgroups of exactly 32.
 bool has_matrices(const gpu::Capabilities& capabilities) {
@@ -138,7 +164,7 @@ bool scratch_fits(const LinearShape& shape, const LinearCut& cut, const gpu::Cap
 }  // namespace
 
 std::vector<std::string> linear_variants(const gpu::Capabilities& capabilities) {
-  std::vector<std::string> names = {std::string(kRowVariant), std::string(kSplitVariant)};
+  std::vector<std::string> names = {std::string(kRowVariant), std::string(kWideRowVariant), std::string(kSplitVariant)};
   for (const Tile& tile : kTiles) {
     if (runs(tile, capabilities) && names.back() != tile.name) names.emplace_back(tile.name);
   }
@@ -146,8 +172,9 @@ std::vector<std::string> linear_variants(const gpu::Capabilities& capabilities) 
 }
 
 LinearCut cut_linear(const LinearShape& shape, const gpu::Capabilities& capabilities, std::string_view forced) {
-  if (forced.empty() ? shape.rows <= kRowVariantRowsMax : forced == kRowVariant) {
-    return {kRowVariant, shape.rows, kColumnsPerReduce, 1, shape.weight_quads, 0};
+  if (forced.empty() ? shape.rows <= kRowVariantRowsMax : is_row_variant(forced)) {
+    const std::string_view variant = forced.empty() ? row_variant_of(shape, capabilities) : forced;
+    return {variant == kRowVariant ? kRowVariant : kWideRowVariant, shape.rows, kColumnsPerReduce, 1, shape.weight_quads, 0};
   }
   const bool always_split = forced == kSplitVariant;
   const std::string_view wanted = always_split ? kSmallTile : forced;
@@ -341,8 +368,9 @@ Result<LinearStep> plan_step(const Product& product, const WeightPart& part, Row
     const std::string tile = "t" + std::to_string(cut.tile_rows) + "_" + std::to_string(cut.weight_terms);
     CHORUS_ASSIGN(step.shader, require_shader("linear_matrix", tile + "_" + access));
     CHORUS_ASSIGN(step.matrix, plan_matrix(product, step, cut, access));
-  } else if (cut.variant == kRowVariant) {
-    CHORUS_ASSIGN(step.shader, require_shader("linear_row", dtype + "_" + access));
+  } else if (is_row_variant(cut.variant)) {
+    const LinearShape shape{params.rows, params.cols, params.weight_quads, product.weight.dtype()};
+    CHORUS_ASSIGN(step.shader, require_shader("linear_row", row_build(shape, cut.variant, access)));
   } else {
     CHORUS_ASSIGN(step.shader, require_shader("linear", variant + "_" + dtype + "_" + access));
   }
@@ -358,7 +386,7 @@ Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capab
   CHORUS_TRY(require_other_buffer("linear", args.out, {args.x.buffer, args.bias}));
   const Product product{args, weight_of(args.weight), capabilities, wanted};
   CHORUS_ASSIGN(std::vector<RowSlice> slices, slice_rows(args.out.rows, {args.x, args.out}, "linear", capabilities));
-  if (wanted == kRowVariant) {
+  if (is_row_variant(wanted)) {
     // Forced: as many passes of its few rows as it takes.
     slices.clear();
     for (uint32_t first = 0; first < args.out.rows; first += kRowVariantRowsMax) {

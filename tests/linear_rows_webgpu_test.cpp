@@ -1,0 +1,82 @@
+// The row variants of linear: a row's bits do not depend on how many rows stand beside it, nor on where x and the result lie.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "selftest/case_tools.h"
+#include "webgpu_test_device.h"
+
+namespace chorus {
+namespace {
+
+constexpr uint32_t kRows = 8;
+
+struct Weights {
+  DType dtype;
+  uint32_t cols, depth;
+};
+
+// Rows [first, first + count) of x, shifted by `shift` elements in memory (which decides how it is read), with bias and an old result.
+Result<std::vector<float>> multiply(compute::Backend& backend, const compute::Weight& weight, uint32_t first, uint32_t count,
+                                    uint32_t shift) {
+  selftest::Random random(5);
+  const std::vector<float> x = random.vector(size_t{kRows} * weight.cols()), bias = random.vector(weight.rows());
+  const std::vector<float> old = random.vector(size_t{kRows} * weight.rows());
+  std::vector<float> placed(shift, 0.0f);
+  placed.insert(placed.end(), x.begin(), x.end());
+  CHORUS_ASSIGN(auto x_buffer, selftest::upload(backend, placed));
+  CHORUS_ASSIGN(auto bias_buffer, selftest::upload(backend, bias));
+  CHORUS_ASSIGN(auto out, selftest::upload(backend, std::span(old).subspan(size_t{first} * weight.rows(), size_t{count} * weight.rows())));
+  compute::LinearArgs args;
+  args.x = {x_buffer.get(), shift + uint64_t{first} * weight.cols(), count, weight.cols(), weight.cols()};
+  args.weight = &weight;
+  args.bias = bias_buffer.get();
+  args.out = {out.get(), 0, count, weight.rows(), weight.rows()};
+  args.store = compute::LinearStore::add;
+  CHORUS_ASSIGN(auto batch, backend.begin_batch());
+  CHORUS_TRY(batch->linear(args));
+  CHORUS_TRY(batch->submit());
+  return selftest::download(backend, *out);
+}
+
+void expect_rows_of(const std::vector<float>& all, const Result<std::vector<float>>& found, uint32_t first, size_t cols,
+                    const std::string& what) {
+  ASSERT_TRUE(found.ok()) << what << ": " << found.error().to_line();
+  ASSERT_LE(first * cols + found->size(), all.size());
+  EXPECT_EQ(std::memcmp(found->data(), all.data() + first * cols, found->size() * sizeof(float)), 0) << what;
+}
+
+class LinearRows : public testing::TestWithParam<Weights> {};
+
+TEST_P(LinearRows, AnyCountGivesTheSameBits) {
+  compute::Backend* backend = tests::shared_webgpu_backend();
+  ASSERT_NE(backend, nullptr);
+  const auto& [dtype, cols, depth] = GetParam();
+  auto weight = selftest::upload_weight(*backend, selftest::Random(3).vector(size_t{cols} * depth), cols, depth, dtype);
+  ASSERT_TRUE(weight.ok()) << weight.error().to_line();
+  for (const std::string variant : {"row", "row256"}) {
+    ASSERT_TRUE(backend->force_variant("linear", variant).ok());
+    const auto all = multiply(*backend, **weight, 0, kRows, 0);
+    ASSERT_TRUE(all.ok()) << all.error().to_line();
+    for (uint32_t count = 1; count <= kRows; ++count) {
+      expect_rows_of(*all, multiply(*backend, **weight, 0, count, 0), 0, cols, variant + ", rows " + std::to_string(count));
+    }
+    for (const uint32_t row : {1u, kRows - 1}) {
+      for (const uint32_t shift : {0u, 1u}) {
+        expect_rows_of(*all, multiply(*backend, **weight, row, 1, shift), row, cols,
+                       variant + ", row " + std::to_string(row) + " alone, shifted by " + std::to_string(shift));
+      }
+    }
+  }
+  ASSERT_TRUE(backend->force_variant("linear", "").ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LinearRows,
+                         testing::Values(Weights{DType::f32, 20, 1032}, Weights{DType::f16, 20, 1032}, Weights{DType::bf16, 20, 1032},
+                                         Weights{DType::f16, 20, 1036}),
+                         [](const testing::TestParamInfo<Weights>& one) {
+                           return std::string(dtype_name(one.param.dtype)) + "_" + std::to_string(one.param.depth);
+                         });
+
+}  // namespace
+}  // namespace chorus
