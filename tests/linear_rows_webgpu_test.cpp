@@ -54,7 +54,9 @@ TEST_P(LinearRows, AnyCountGivesTheSameBits) {
   const auto& [dtype, cols, depth] = GetParam();
   auto weight = selftest::upload_weight(*backend, selftest::Random(3).vector(size_t{cols} * depth), cols, depth, dtype);
   ASSERT_TRUE(weight.ok()) << weight.error().to_line();
-  for (const std::string variant : {"row", "row256"}) {
+  std::vector<std::string> variants = {"row"};
+  if (dtype == DType::f16) variants.push_back("row256");  // one type: every build takes a software adapter a second
+  for (const std::string& variant : variants) {
     ASSERT_TRUE(backend->force_variant("linear", variant).ok());
     const auto all = multiply(*backend, **weight, 0, kRows, 0);
     ASSERT_TRUE(all.ok()) << all.error().to_line();
@@ -73,7 +75,7 @@ TEST_P(LinearRows, AnyCountGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(All, LinearRows,
                          testing::Values(Weights{DType::f32, 20, 1032}, Weights{DType::f16, 20, 1032}, Weights{DType::bf16, 20, 1032},
-                                         Weights{DType::f16, 20, 1036}),
+                                         Weights{DType::bf16, 20, 1036}),
                          [](const testing::TestParamInfo<Weights>& one) {
                            return std::string(dtype_name(one.param.dtype)) + "_" + std::to_string(one.param.depth);
                          });

@@ -183,6 +183,16 @@ class Collector {
     collect(batch.swiglu({matrix(kRows, 200, 21), out}), out.buffer);
     out = output(kRows, 200);
     collect(batch.causal_conv({matrix(kRows, 200, 22), input(800, 23), input(600, 24), nullptr, &sequences({299, 1}), out}), out.buffer);
+    out = output(kRows, 200);
+    collect(batch.layer_norm({matrix(kRows, 200, 31), input(200, 32), input(200, 33), 1e-6f, out}), out.buffer);
+    out = output(kRows, 96);
+    collect(batch.rope({4, 24, 8, 12, compute::RopeForm::pairs, matrix(kRows, 96, 34), matrix(kRows, 6, 35), matrix(kRows, 6, 36), out}),
+            out.buffer);
+    const std::vector<float> values = Random(37).vector(3 * 50 * 40);
+    auto weight = selftest::upload_weight(*backend_, values, 3 * 50, 40, DType::f32);
+    ASSERT_TRUE(weight.ok());
+    out = output(kRows, 150);
+    collect(batch.head_linear({3, 40, matrix(kRows, 120, 38), weight->get(), out}), out.buffer);
     const compute::MutableView q = output(kRows, 96), k = output(kRows, 48), v = output(kRows, 48);
     collect(batch.qk_norm_rope({{4, 2, 24},
                                 12,
