@@ -2,8 +2,8 @@
 // each vector of weights is used by several rows of x while it is in a register.
 //
 // Order of the sum of one output, on every path: lane l of one vector adds the products of the columns l, l + lanes, l + 2 lanes ... in
-// order (fused where the target has FMA), then the lanes are added. It depends on the row's length alone: a route gets the same bits alone
-// or beside any others, in any slot, on any number of threads.
+// order (fused where the target has FMA), then the lanes are added (add_lanes). It depends on the row's length alone: a route gets the same
+// bits alone or beside any others, in any slot, on any number of threads.
 #include "kernels/expert_ffn/expert_ffn_cpu.h"
 
 #include <cstring>
@@ -23,10 +23,11 @@
 #define CHORUS_EXPERT_FFN_CPU_ONCE
 namespace chorus::kernels {
 
-constexpr uint64_t kWeightRows = 4;      // read side by side
-constexpr uint64_t kDepthBlock = 1024;   // columns that stay in the nearest cache while tiles of x pass by; a multiple of all lanes
-constexpr uint64_t kLanesMost = 16;      // of every target
-constexpr uint64_t kRoutesAtOnce = 240;  // of one expert
+constexpr uint64_t kWeightRows = 4;       // read side by side
+constexpr uint64_t kWeightRowsOfOne = 8;  // the same for a single row of x
+constexpr uint64_t kDepthBlock = 1024;    // columns that stay in the nearest cache while tiles of x pass by; a multiple of all lanes
+constexpr uint64_t kLanesMost = 16;       // of every target
+constexpr uint64_t kRoutesAtOnce = 240;   // of one expert
 
 // sums[i][column + r] = dot(row first_row + r of the weights, x[i]).
 struct DotTask {
@@ -39,7 +40,7 @@ struct DotTask {
   uint64_t x_count;  // at most kRoutesAtOnce
   float* const* sums;
   uint64_t column;
-  float* partial;  // [x_count][kWeightRows][kLanesMost]
+  float* partial;  // [max(2, x_count)][kWeightRows][kLanesMost]
 };
 
 struct ActivationTask {
@@ -103,83 +104,132 @@ HWY_INLINE Vector load_weights(Floats d, const Half* from, uint64_t count) {
   return widen(d, hn::Load(Halves(), halves), from);
 }
 
-template <uint64_t kRows, typename LoadWeights, typename LoadX>
-HWY_INLINE void add_products(const LoadWeights& load_row, const LoadX& load_x, Vector (&sum)[kRows][kWeightRows]) {
+template <uint64_t kRows, uint64_t kWide, typename LoadWeights, typename LoadX>
+HWY_INLINE void add_products(const LoadWeights& load_row, const LoadX& load_x, Vector (&sum)[kRows][kWide]) {
   Vector x[kRows];
 #pragma GCC unroll 8
   for (uint64_t i = 0; i < kRows; ++i) x[i] = load_x(i);
 #pragma GCC unroll 8
-  for (uint64_t r = 0; r < kWeightRows; ++r) {
+  for (uint64_t r = 0; r < kWide; ++r) {
     const Vector w = load_row(r);
 #pragma GCC unroll 8
     for (uint64_t i = 0; i < kRows; ++i) sum[i][r] = hn::MulAdd(x[i], w, sum[i][r]);
   }
 }
 
+// Weights are asked for this far ahead of their use, front to back: several rows at once are too many streams for the processor to foresee.
+constexpr uint64_t kBytesAhead = 32 << 10;
+
 // partial[i][r][lane] (=|+=) products of the columns [begin, end).
-template <uint64_t kRows, typename Stored>
-HWY_NOINLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* HWY_RESTRICT partial) {
+template <uint64_t kRows, uint64_t kWide, typename Stored>
+HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* HWY_RESTRICT partial) {
   const Floats d;
-  Vector sum[kRows][kWeightRows];
+  Vector sum[kRows][kWide];
 #pragma GCC unroll 8
   for (uint64_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (uint64_t r = 0; r < kWeightRows; ++r) {
-      sum[i][r] = begin == 0 ? hn::Zero(d) : hn::Load(d, partial + (i * kWeightRows + r) * kLanesMost);
+    for (uint64_t r = 0; r < kWide; ++r) {
+      sum[i][r] = begin == 0 ? hn::Zero(d) : hn::Load(d, partial + (i * kWide + r) * kLanesMost);
     }
   }
   uint64_t k = begin;
   for (; k + kLanes <= end; k += kLanes) {
-    add_products<kRows>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k); },
-                        [&](uint64_t i) HWY_ATTR { return hn::LoadU(d, x[i] + k); }, sum);
+    if constexpr (kRows == 1) {
+      const char* ahead = reinterpret_cast<const char*>(weights[0] + kWide * k) + kBytesAhead;
+#pragma GCC unroll 8
+      for (uint64_t line = 0; line < kWide * kLanes * sizeof(Stored); line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    }
+    add_products<kRows, kWide>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k); },
+                               [&](uint64_t i) HWY_ATTR { return hn::LoadU(d, x[i] + k); }, sum);
   }
   if constexpr (kLanes > 8) {  // rows are whole eights
     if (k < end) {
-      add_products<kRows>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k, end - k); },
-                          [&](uint64_t i) HWY_ATTR { return load_part(d, x[i] + k, end - k); }, sum);
+      add_products<kRows, kWide>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k, end - k); },
+                                 [&](uint64_t i) HWY_ATTR { return load_part(d, x[i] + k, end - k); }, sum);
     }
   }
 #pragma GCC unroll 8
   for (uint64_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (uint64_t r = 0; r < kWeightRows; ++r) hn::Store(sum[i][r], d, partial + (i * kWeightRows + r) * kLanesMost);
+    for (uint64_t r = 0; r < kWide; ++r) hn::Store(sum[i][r], d, partial + (i * kWide + r) * kLanesMost);
   }
+}
+
+// sums[j] = the lanes of the j-th vector: upper half onto lower half until four lanes are left; then 0 + 2, 1 + 3, and those two.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void add_lanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float* HWY_RESTRICT sums) {
+#if HWY_TARGET == HWY_SCALAR
+  const V all[] = {v0, v1, v2, v3};
+  for (uint64_t j = 0; j < 4; ++j) sums[j] = hn::GetLane(all[j]);
+#else
+  if constexpr (hn::MaxLanes(d) > 4) {
+    const hn::Half<D> half;
+    const auto fold = [&](V v) HWY_ATTR { return hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)); };
+    add_lanes(half, fold(v0), fold(v1), fold(v2), fold(v3), sums);
+  } else {
+    const V pair_0 = hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1));
+    const V pair_1 = hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3));
+    hn::StoreU(hn::Add(hn::ConcatLowerLower(d, pair_1, pair_0), hn::ConcatUpperUpper(d, pair_1, pair_0)), d, sums);
+  }
+#endif
 }
 
 // The next tile of at most `left` rows of x; returns how many it took.
 template <typename Stored>
-uint64_t next_tile(uint64_t left, const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* partial) {
+HWY_NOINLINE uint64_t next_tile(uint64_t left, const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end,
+                                float* partial) {
 #if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
-  if (left >= 6) return dot_tile<6>(weights, x, begin, end, partial), 6;
+  if (left >= 6) return dot_tile<6, 4>(weights, x, begin, end, partial), 6;
 #endif
-  if (left >= 3) return dot_tile<3>(weights, x, begin, end, partial), 3;
-  if (left == 2) return dot_tile<2>(weights, x, begin, end, partial), 2;
-  return dot_tile<1>(weights, x, begin, end, partial), 1;
+  if (left >= 3) return dot_tile<3, 4>(weights, x, begin, end, partial), 3;
+  if (left == 2) return dot_tile<2, 4>(weights, x, begin, end, partial), 2;
+  return dot_tile<1, 4>(weights, x, begin, end, partial), 1;
+}
+
+// Rows [row, row + kWide) of the task, the last one again where there are fewer.
+template <uint64_t kWide, typename Stored>
+HWY_INLINE void find_rows(const DotTask& task, uint64_t row, const Stored* (&weights)[kWide]) {
+  for (uint64_t r = 0; r < kWide; ++r) {
+    const uint64_t at = row + r < task.row_count ? row + r : task.row_count - 1;
+    weights[r] = reinterpret_cast<const Stored*>(task.weights + (task.first_row + at) * task.row_bytes);
+  }
+}
+
+// Adds up the lanes of four rows and writes those that exist.
+HWY_INLINE void finish_rows(const DotTask& task, uint64_t row, const float* HWY_RESTRICT partial, float* HWY_RESTRICT target) {
+  const Floats d;
+  const auto vector = [&](uint64_t r) HWY_ATTR { return hn::Load(d, partial + r * kLanesMost); };
+  float sums[4];
+  add_lanes(d, vector(0), vector(1), vector(2), vector(3), sums);
+  for (uint64_t r = 0; r < 4 && row + r < task.row_count; ++r) target[task.column + row + r] = sums[r];
+}
+
+// One row of x: bound by reading the weights.
+template <typename Stored>
+void dot_rows_of_one(const DotTask& task) {
+  constexpr uint64_t kWide = kWeightRowsOfOne;
+  for (uint64_t row = 0; row < task.row_count; row += kWide) {
+    const Stored* weights[kWide];
+    find_rows<kWide>(task, row, weights);
+    dot_tile<1, kWide>(weights, task.x, 0, task.depth, task.partial);
+    for (uint64_t r = 0; r < kWide; r += 4) finish_rows(task, row + r, task.partial + r * kLanesMost, task.sums[0]);
+  }
 }
 
 template <typename Stored>
 void dot_rows_of(const DotTask& task) {
-  const Floats d;
+  if (task.x_count == 1) return dot_rows_of_one<Stored>(task);
   const uint64_t block = task.x_count <= kTileRows ? task.depth : kDepthBlock;
   for (uint64_t row = 0; row < task.row_count; row += kWeightRows) {
     const Stored* weights[kWeightRows];
-    for (uint64_t r = 0; r < kWeightRows; ++r) {
-      const uint64_t at = row + r < task.row_count ? row + r : task.row_count - 1;
-      weights[r] = reinterpret_cast<const Stored*>(task.weights + (task.first_row + at) * task.row_bytes);
-    }
+    find_rows<kWeightRows>(task, row, weights);
     for (uint64_t begin = 0; begin < task.depth; begin += block) {
       const uint64_t end = begin + block < task.depth ? begin + block : task.depth;
       for (uint64_t i = 0; i < task.x_count;) {
         i += next_tile(task.x_count - i, weights, task.x + i, begin, end, task.partial + i * kWeightRows * kLanesMost);
       }
     }
-    const uint64_t rows = task.row_count - row < kWeightRows ? task.row_count - row : kWeightRows;
-    for (uint64_t i = 0; i < task.x_count; ++i) {
-      for (uint64_t r = 0; r < rows; ++r) {
-        task.sums[i][task.column + row + r] =
-            hn::GetLane(hn::SumOfLanes(d, hn::Load(d, task.partial + (i * kWeightRows + r) * kLanesMost)));
-      }
-    }
+    for (uint64_t i = 0; i < task.x_count; ++i) finish_rows(task, row, task.partial + i * kWeightRows * kLanesMost, task.sums[i]);
   }
 }
 
@@ -226,10 +276,10 @@ namespace {
 HWY_EXPORT(dot_rows);
 HWY_EXPORT(activate);
 
-constexpr uint64_t kTaskBytes = 128 << 10;         // of weights: some microseconds
+constexpr uint64_t kTaskBytes = 512 << 10;         // of weights: some microseconds
 constexpr uint64_t kMiddleBytesMax = 64ull << 20;  // between the two products
 
-// Weight rows of one task, a multiple of kWeightRows.
+// Weight rows of one task, a multiple of kWeightRowsOfOne.
 uint64_t rows_per_task(uint64_t row_bytes) { return std::max<uint64_t>(1, kTaskBytes / (row_bytes * kWeightRows)) * kWeightRows; }
 
 // Routes of one expert, as a run of Work::routes.
