@@ -68,11 +68,15 @@ class CachedExperts::DeviceLeases {
 CachedExperts::CachedExperts(compute::Backend& backend, const models::Blueprint& blueprint, const ExpertStore& store,
                              const Options& options)
     : backend_(backend),
-      blueprint_(blueprint),
+      activations_(blueprint.layers.size()),
       store_(store),
       prefetch_(options.prefetch),
       usage_(experts_per_layer(store)),
-      next_(experts_per_layer(store)) {}
+      next_(experts_per_layer(store)) {
+  for (size_t layer = 0; layer < activations_.size(); ++layer) {
+    if (const auto* moe = std::get_if<models::MoeSpec>(&blueprint.layers[layer].feed_forward)) activations_[layer] = moe->activation;
+  }
+}
 
 CachedExperts::~CachedExperts() {
   pending_.clear();
@@ -302,7 +306,7 @@ Status CachedExperts::record_wave(compute::Batch& batch, const models::ExpertCal
   compute::ExpertFfnArgs args;
   args.bank = bank_.get();
   args.top_k = call.top_k;
-  args.activation = std::get<models::MoeSpec>(blueprint_.layers[call.layer].feed_forward).activation;
+  args.activation = activations_[call.layer];
   args.x = call.x;
   args.slots = slots_buffer_.get();
   args.out = call.out;

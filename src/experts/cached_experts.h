@@ -82,7 +82,7 @@ class CachedExperts final : public models::ExpertExecutor {
   Status record_wave(compute::Batch& batch, const models::ExpertCall& call, std::span<const Placed> placed);
 
   compute::Backend& backend_;
-  const models::Blueprint& blueprint_;
+  std::vector<compute::ExpertActivation> activations_;  // by layer
   const ExpertStore& store_;
   bool prefetch_ = true;
   bool in_place_ = false;

@@ -20,8 +20,9 @@ Result<uint32_t> slots_of(uint64_t bytes, bool asked, const char* option, const 
   const uint64_t slots = std::min(bytes / input.record_bytes, input.experts);
   if (slots > 0) return static_cast<uint32_t>(std::min<uint64_t>(slots, UINT32_MAX));
   if (asked) {
-    return make_error(ErrorCode::invalid_argument, std::string(option) + " " + size_text(bytes) + ": expected at least the " +
-                                                       size_text(input.record_bytes) + " of one expert of this model");
+    return make_error(ErrorCode::invalid_argument, std::string(option) + ": expected at least the " + std::to_string(input.record_bytes) +
+                                                       " bytes (" + size_text(input.record_bytes) +
+                                                       ") of one expert of this model, found " + std::to_string(bytes));
   }
   return make_error(ErrorCode::out_of_memory, "experts: " + size_text(input.free_bytes.value_or(0)) +
                                                   " of memory are free, which leaves no room for one expert of " +

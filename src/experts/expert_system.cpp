@@ -66,11 +66,11 @@ class ResidentSystem final : public ExpertSystem {
 
 class CachedSystem final : public ExpertSystem {
  public:
-  CachedSystem(models::Blueprint blueprint, std::unique_ptr<ExpertStore> store, std::filesystem::path usage_file, LogSink log)
-      : blueprint_(std::move(blueprint)), store_(std::move(store)), usage_file_(std::move(usage_file)), log_(std::move(log)) {}
+  CachedSystem(std::unique_ptr<ExpertStore> store, std::filesystem::path usage_file, LogSink log)
+      : store_(std::move(store)), usage_file_(std::move(usage_file)), log_(std::move(log)) {}
   ~CachedSystem() override { save_usage(); }
 
-  Status start(compute::Backend& backend, const CachedExperts::Options& options) {
+  Status start(compute::Backend& backend, const models::Blueprint& blueprint, const CachedExperts::Options& options) {
     ExpertUsage learned(experts_per_layer());
     if (!usage_file_.empty()) {
       auto loaded = learned.load(usage_file_);
@@ -79,7 +79,7 @@ class CachedSystem final : public ExpertSystem {
         learned = ExpertUsage(experts_per_layer());
       }
     }
-    CHORUS_ASSIGN(experts_, CachedExperts::create(backend, blueprint_, *store_, options, learned));
+    CHORUS_ASSIGN(experts_, CachedExperts::create(backend, blueprint, *store_, options, learned));
     return {};
   }
   void set_plan(ExpertStatistics statistics, std::string plan) {
@@ -114,7 +114,6 @@ class CachedSystem final : public ExpertSystem {
     return counts;
   }
 
-  models::Blueprint blueprint_;
   std::unique_ptr<ExpertStore> store_;
   std::filesystem::path usage_file_;
   LogSink log_;
@@ -205,9 +204,9 @@ Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, co
   numbers.host_slots = budget.host_slots;
   numbers.device_slots = input.in_place ? 0 : budget.device_slots;
   const std::string plan = cached_plan(numbers, store->direct(), options);
-  auto system = std::make_unique<CachedSystem>(checkpoint.blueprint, std::move(store),
-                                               options.usage_file.value_or(usage_file_of(checkpoint.path)), options.log);
-  CHORUS_TRY(system->start(backend, {budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads}));
+  auto system = std::make_unique<CachedSystem>(std::move(store), options.usage_file.value_or(usage_file_of(checkpoint.path)), options.log);
+  CHORUS_TRY(
+      system->start(backend, checkpoint.blueprint, {budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads}));
   system->set_plan(numbers, plan);
   return std::unique_ptr<ExpertSystem>(std::move(system));
 }
