@@ -73,6 +73,7 @@ Command add_tokenize(CLI::App& app);
 Command add_devices(CLI::App& app);
 Command add_inspect(CLI::App& app);
 Command add_pack(CLI::App& app);
+Command add_make_checkpoint(CLI::App& app);
 Command add_bench(CLI::App& app);
 
 }  // namespace chorus::apps

@@ -65,8 +65,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", CHORUS_VERSION);
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done; 1 verdict is no; 2 command line; 3 input; 4 device or memory; 5 internal.");
-  const std::vector<Command> commands = {add_decide(app),  add_verify(app), add_tokenize(app), add_devices(app),
-                                         add_inspect(app), add_pack(app),   add_bench(app)};
+  const std::vector<Command> commands = {add_decide(app),  add_verify(app), add_tokenize(app),        add_devices(app),
+                                         add_inspect(app), add_pack(app),   add_make_checkpoint(app), add_bench(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

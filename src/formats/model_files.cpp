@@ -67,6 +67,13 @@ Status read_folder(ModelFiles& files) {
 
 std::span<const ModelTextFile> model_text_files() { return kTextFiles; }
 
+bool is_model_pack(const std::filesystem::path& path) {
+  const auto store = TensorStore::open(path);
+  if (!store.ok()) return false;
+  const auto format = store->metadata().find("format");
+  return format != store->metadata().end() && format->second == kModelPackFormat;
+}
+
 Result<ModelFiles> open_model_files(const std::filesystem::path& path) {
   std::error_code error;
   ModelFiles files;

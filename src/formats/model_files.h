@@ -34,6 +34,9 @@ struct ModelFiles {
 // Reads the small files whole; maps the tensors. What is optional and not there stays empty.
 Result<ModelFiles> open_model_files(const std::filesystem::path& path);
 
+// Whether a file says that it is a packed language model; nothing else of it is checked.
+bool is_model_pack(const std::filesystem::path& path);
+
 // Of those four files: name and place in ModelFiles.
 struct ModelTextFile {
   const char* name;
