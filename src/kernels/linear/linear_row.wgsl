@@ -62,14 +62,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   }
 }
 
-// Leaves the sum of a row's parts in its first, by a fixed tree.
+// Leaves the sum of a row's parts in its first, by a fixed tree of fours.
 fn add_parts(thread: u32) {
-  for (var bits = kThreadBits; bits > 0u; bits--) {
-    let half = 1u << (bits - 1u);
+  for (var bits = kThreadBits; bits > 0u; bits -= 2u) {
+    let quarter = 1u << (bits - 2u);
     workgroupBarrier();
-    for (var item = thread; item < kRoundRows * half; item += kThreads) {
-      let at = (item >> (bits - 1u)) * kThreads + (item & (half - 1u));
-      parts[at] += parts[at + half];
+    for (var item = thread; item < kRoundRows * quarter; item += kThreads) {
+      let at = (item >> (bits - 2u)) * kThreads + (item & (quarter - 1u));
+      parts[at] = (parts[at] + parts[at + quarter]) + (parts[at + 2u * quarter] + parts[at + 3u * quarter]);
     }
   }
   workgroupBarrier();
