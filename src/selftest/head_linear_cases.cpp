@@ -118,8 +118,8 @@ std::vector<CaseResult> run_head_linear_cases(compute::Backend& backend, CaseSet
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes_of(set)) {
       for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-        // Software adapters compile each build for a second: odd layouts in one type.
-        if (backend.info().software && dtype != DType::f16 && !whole_quads(shape)) continue;
+        // Software adapters compile each build for a second: odd layouts and single rows in one type.
+        if (backend.info().software && dtype != DType::f16 && (!whole_quads(shape) || shape.rows == 1)) continue;
         Result<CaseResult> result = run_one(backend, variant, shape, dtype);
         results.push_back(result ? *result : failed(kOperation, variant, name_of(shape, dtype), result.error()));
       }
