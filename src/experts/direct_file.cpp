@@ -71,7 +71,12 @@ Error DirectFile::failed(uint64_t offset, uint64_t bytes, const std::string& rea
 Status DirectFile::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return {};
   if (!direct_ || (is_aligned(offset, out) && offset + out.size() <= size_)) return read_plain(offset, out);
-  return read_staged(offset, out);
+  uint64_t done = 0;
+  return read_through(offset, out.size(), [&](std::span<const std::byte> piece) -> Status {
+    std::memcpy(out.data() + done, piece.data(), piece.size());
+    done += piece.size();
+    return {};
+  });
 }
 
 Status DirectFile::read_plain(uint64_t offset, std::span<std::byte> out) const {
@@ -90,23 +95,30 @@ Status DirectFile::read_plain(uint64_t offset, std::span<std::byte> out) const {
 }
 
 // Whole blocks around each piece of the range; the last one may be cut by the end of the file.
-Status DirectFile::read_staged(uint64_t offset, std::span<std::byte> out) const {
+Status DirectFile::read_through(uint64_t offset, uint64_t bytes, const Take& take) const {
   std::byte* staging = thread_staging();
   if (staging == nullptr) return make_error(ErrorCode::out_of_memory, path_.string() + ": no memory for reading");
-  for (uint64_t done = 0; done < out.size();) {
+  for (uint64_t done = 0; done < bytes;) {
     const uint64_t at = offset + done;
     const uint64_t first = at / kBlock * kBlock;
-    const uint64_t last = std::min(first + kStagingBytes, (offset + out.size() + kBlock - 1) / kBlock * kBlock);
-    ssize_t count = 0;
-    do {
-      count = ::pread(descriptor_, staging, last - first, static_cast<off_t>(first));
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) return failed(offset, out.size(), std::strerror(errno));
-    const uint64_t held = first + static_cast<uint64_t>(count);
-    if (held <= at) return failed(offset, out.size(), "the file ends after " + std::to_string(done) + " of them");
-    const uint64_t take = std::min(held - at, out.size() - done);
-    std::memcpy(out.data() + done, staging + (at - first), take);
-    done += take;
+    const uint64_t last = std::min(first + kStagingBytes, (offset + bytes + kBlock - 1) / kBlock * kBlock);
+    const uint64_t needed = std::min(last, offset + bytes) - first;
+    uint64_t held = 0;
+    // A read may end early at any block; only the end of the file ends it for good.
+    while (held < needed) {
+      const uint64_t from = direct_ ? held / kBlock * kBlock : held;
+      const ssize_t count = ::pread(descriptor_, staging + from, last - first - from, static_cast<off_t>(first + from));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return failed(offset, bytes, std::strerror(errno));
+      if (from + static_cast<uint64_t>(count) <= held) {
+        const uint64_t reached = first + held;
+        return failed(offset, bytes, "the file ends after " + std::to_string(reached > offset ? reached - offset : 0) + " of them");
+      }
+      held = from + static_cast<uint64_t>(count);
+    }
+    const uint64_t count = needed - (at - first);
+    CHORUS_TRY(take({staging + (at - first), count}));
+    done += count;
   }
   return {};
 }

@@ -2,13 +2,13 @@
 // Owns: the descriptor, alignment rules of direct reads. Must not know: what the bytes mean.
 //
 // A direct read wants offset, length and memory at multiples of a block. Ranges that are so are read in place; others pass through an
-// aligned buffer of the reading thread (kStagingBytes each). Measured here: buffered reads of a file larger than memory cost the reading
-// thread a copy and the kernel's read-ahead; direct reads of 1 MiB from four threads reach the disk's rate.
+// aligned buffer of the reading thread (kStagingBytes, kept).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 
 #include "base/result.h"
@@ -33,11 +33,14 @@ class DirectFile {
 
   // All of `out` or an error that says file, place and reason. Any number of threads.
   Status read(uint64_t offset, std::span<std::byte> out) const;
+  // The same bytes in pieces of at most kStagingBytes, each valid during its call only. Every piece but the last ends at a multiple of 16
+  // bytes from `offset` when `offset` is one.
+  using Take = std::function<Status(std::span<const std::byte> piece)>;
+  Status read_through(uint64_t offset, uint64_t bytes, const Take& take) const;
 
  private:
   DirectFile() = default;
   Status read_plain(uint64_t offset, std::span<std::byte> out) const;
-  Status read_staged(uint64_t offset, std::span<std::byte> out) const;
   Error failed(uint64_t offset, uint64_t bytes, const std::string& reason) const;
 
   std::filesystem::path path_;

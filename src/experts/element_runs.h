@@ -13,7 +13,7 @@
 namespace chorus::experts {
 
 // out.size() / dtype_bytes(to) numbers from byte `offset` of the file. A number that is not finite, or that f16 does not hold, is an error
-// that begins with `what`. A run is at most DirectFile::kStagingBytes of the file.
+// that names file and `what`. `offset` is a multiple of the element's size.
 Status read_elements(const DirectFile& file, uint64_t offset, formats::FileDType from, DType to, const std::string& what,
                      std::span<std::byte> out);
 
