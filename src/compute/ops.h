@@ -267,7 +267,8 @@ struct AttendArgs {
 
 // Sparse attention's choice of keys (DeepSeek-V3.2). Row i at position p = keys.rows - rows + i scores the keys s <= p:
 //   score[s] = sum_h weights[i, h] * max(0, q[i, h] . k[s] * scale)
-// and selects the top_k of the largest score (all when there are no more); of equal scores the lower position.
+// and selects the top_k of the largest score (all when there are no more). Of equal scores, those that the reference takes from a list of
+// max(horizon, p + 1) entries, of which it sees the first p + 1 (kernels/select_keys/tie_order.h).
 struct SelectKeysArgs {
   uint32_t heads = 0;
   uint32_t head_dim = 0;
@@ -277,6 +278,7 @@ struct SelectKeysArgs {
   View keys;                   // [keys, head_dim]
   View weights;                // [rows, heads]
   Buffer* selected = nullptr;  // u32 [rows, ceil(keys / 32)], as AttendArgs reads it
+  uint32_t horizon = 0;        // tokens of the text that the rows belong to, as far as it is known
 };
 
 // --- Mixture of experts ---

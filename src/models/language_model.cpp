@@ -59,6 +59,7 @@ struct Workspace {
 struct PassStep {
   SequenceState* sequence = nullptr;
   std::span<const uint32_t> tokens;
+  uint32_t horizon = 0;  // tokens of the sequence as far as they are known
 };
 
 // What a pass returns rows of: indices of rows, and where their logits go.
@@ -89,7 +90,7 @@ class Model final : public LanguageModel {
   Status plan_rows(const LanguageModelOptions& options);
   Status make_workspace();
   Status check_steps(std::span<const SequenceStep> steps, std::vector<SequenceState*>& sequences) const;
-  Status run_prompt(SequenceState& sequence, std::span<const uint32_t> tokens, bool all, compute::Buffer* logits, uint64_t logits_row);
+  Status run_prompt(const PassStep& prompt, bool all, compute::Buffer* logits, uint64_t logits_row);
   Status run_pass(std::span<const PassStep> steps, const PassOutput& output);
   Status fill_inputs(std::span<const PassStep> steps, const PassOutput& output);
   Pass begin_pass(std::span<const PassStep> steps, compute::Batch& batch) const;
@@ -301,10 +302,14 @@ Result<Logits> Model::forward(std::span<const SequenceStep> steps, OutputRows ou
   CHORUS_ASSIGN(logits.buffer, backend_.create_buffer(4 * rows * blueprint_.vocabulary, "logits"));
   for (SequenceState* sequence : sequences) sequence->broken_ = true;  // until all went well
   uint64_t logits_row = 0;
+  const auto pass_step = [&](size_t i) {
+    const uint64_t known = uint64_t{sequences[i]->length_} + steps[i].tokens.size() + steps[i].following;
+    return PassStep{sequences[i], steps[i].tokens, static_cast<uint32_t>(std::min<uint64_t>(known, blueprint_.context))};
+  };
   for (size_t i = 0; i < steps.size();) {
     if (steps[i].tokens.size() > 1) {
       const bool all = outputs == OutputRows::all;
-      CHORUS_TRY(run_prompt(*sequences[i], steps[i].tokens, all, logits.buffer.get(), logits_row));
+      CHORUS_TRY(run_prompt(pass_step(i), all, logits.buffer.get(), logits_row));
       logits_row += all ? steps[i].tokens.size() : 1;
       ++i;
       continue;
@@ -314,7 +319,7 @@ Result<Logits> Model::forward(std::span<const SequenceStep> steps, OutputRows ou
     const uint32_t most = std::min(kSharedRowsMax, std::max(rows_max_, 1u));
     for (; i < steps.size() && steps[i].tokens.size() == 1 && shared.size() < most; ++i) {
       output.rows.push_back(static_cast<uint32_t>(shared.size()));
-      shared.push_back({sequences[i], steps[i].tokens});
+      shared.push_back(pass_step(i));
     }
     output.logits = logits.buffer.get();
     output.first_logits_row = logits_row;
@@ -326,8 +331,8 @@ Result<Logits> Model::forward(std::span<const SequenceStep> steps, OutputRows ou
 }
 
 // Splits a prompt in passes of about equal size: a short last one would leave most of a wide device idle.
-Status Model::run_prompt(SequenceState& sequence, std::span<const uint32_t> tokens, bool all, compute::Buffer* logits,
-                         uint64_t logits_row) {
+Status Model::run_prompt(const PassStep& prompt, bool all, compute::Buffer* logits, uint64_t logits_row) {
+  const std::span<const uint32_t> tokens = prompt.tokens;
   const size_t passes = (tokens.size() + rows_max_ - 1) / rows_max_;
   const size_t even = ((tokens.size() + passes - 1) / passes + kChunkRows - 1) / kChunkRows * kChunkRows;
   const size_t piece_rows = std::min<size_t>(even, rows_max_);
@@ -338,7 +343,7 @@ Status Model::run_prompt(SequenceState& sequence, std::span<const uint32_t> toke
     for (size_t i = all ? 0 : rows - 1; (all || last) && i < rows; ++i) output.rows.push_back(static_cast<uint32_t>(i));
     output.logits = logits;
     output.first_logits_row = logits_row + (all ? done : 0);
-    const PassStep step{&sequence, tokens.subspan(done, rows)};
+    const PassStep step{prompt.sequence, tokens.subspan(done, rows), prompt.horizon};
     CHORUS_TRY(run_pass(std::span(&step, 1), output));
     done += rows;
   }
@@ -378,7 +383,7 @@ Pass Model::begin_pass(std::span<const PassStep> steps, compute::Batch& batch) c
   pass.batch = &batch;
   pass.part_rows = static_cast<uint32_t>(steps[0].tokens.size());
   for (const PassStep& step : steps) {
-    pass.parts.push_back({pass.rows, step.sequence->length_, step.sequence->current_, step.sequence->layers_});
+    pass.parts.push_back({pass.rows, step.sequence->length_, step.sequence->current_, step.horizon, step.sequence->layers_});
     pass.rows += pass.part_rows;
   }
   pass.part_sequence.spans.push_back({0, pass.part_rows});
@@ -477,7 +482,7 @@ Result<std::vector<std::vector<float>>> Model::hidden_states(std::span<const uin
     kept.push_back(std::move(copy));
     return {};
   };
-  const PassStep pass_step{sequences[0], tokens};
+  const PassStep pass_step{sequences[0], tokens, static_cast<uint32_t>(tokens.size())};
   CHORUS_TRY(run_pass(std::span(&pass_step, 1), output));
   std::vector<std::vector<float>> states;
   for (const BufferPtr& buffer : kept) {

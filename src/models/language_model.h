@@ -30,6 +30,9 @@ class Sequence {
 struct SequenceStep {
   Sequence* sequence = nullptr;
   std::span<const uint32_t> tokens;  // at least one
+  // Tokens of the same text that later steps will bring, where that is known. The reference reads whole prompts, and how long they are
+  // decides which of equally good keys sparse attention takes; nothing else depends on it.
+  uint32_t following = 0;
 };
 
 enum class OutputRows { last, all };

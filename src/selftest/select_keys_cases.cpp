@@ -18,6 +18,7 @@ struct Shape {
   uint32_t rows, keys;
   bool exact = true;
   uint32_t gap = 0, offset = 0;
+  uint32_t horizon = 0;
 };
 
 bool is_heavy(const Shape& shape) { return uint64_t{shape.rows} * shape.keys * ((shape.heads + 15) / 16) > 1000; }
@@ -25,7 +26,7 @@ bool is_heavy(const Shape& shape) { return uint64_t{shape.rows} * shape.keys * (
 std::string name_of(const Shape& shape) {
   return "heads " + std::to_string(shape.heads) + " x " + std::to_string(shape.head_dim) + ", top " + std::to_string(shape.top_k) +
          ", rows " + std::to_string(shape.rows) + " of keys " + std::to_string(shape.keys) + (shape.exact ? ", whole numbers" : "") +
-         ", gap " + std::to_string(shape.gap) + ", offset " + std::to_string(shape.offset);
+         ", gap " + std::to_string(shape.gap) + ", offset " + std::to_string(shape.offset) + ", horizon " + std::to_string(shape.horizon);
 }
 
 struct Data {
@@ -66,7 +67,8 @@ Result<std::vector<uint32_t>> run_device(compute::Backend& backend, const Shape&
   const size_t words = size_t{shape.rows} * ((shape.keys + 31) / 32);
   CHORUS_ASSIGN(const auto selected, upload_u32(backend, std::vector<uint32_t>(words + kSentinelCount, kGuard)));
   CHORUS_ASSIGN(auto batch, backend.begin_batch());
-  CHORUS_TRY(batch->select_keys({shape.heads, shape.head_dim, shape.top_k, data.scale, q.view, keys.view, weights.view, selected.get()}));
+  CHORUS_TRY(batch->select_keys(
+      {shape.heads, shape.head_dim, shape.top_k, data.scale, q.view, keys.view, weights.view, selected.get(), shape.horizon}));
   CHORUS_TRY(batch->submit());
   std::vector<uint32_t> content(words + kSentinelCount);
   CHORUS_TRY(backend.read(*selected, 0, std::as_writable_bytes(std::span(content))));
@@ -113,7 +115,7 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   const Data data = make_data(shape);
   CHORUS_ASSIGN(const std::vector<uint32_t> found, run_device(backend, shape, data));
   const kernels::SelectKeysReference expected = kernels::reference_select_keys(
-      {shape.heads, shape.head_dim, shape.top_k, data.scale, shape.rows, shape.keys, data.q, data.keys, data.weights});
+      {shape.heads, shape.head_dim, shape.top_k, data.scale, shape.rows, shape.keys, data.q, data.keys, data.weights, shape.horizon});
   CaseResult result{kOperation, variant, name_of(shape), 0, 0, true, {}};
   const size_t words = (size_t{shape.keys} + 31) / 32;
   for (size_t row = 0; row < shape.rows; ++row) {
@@ -138,7 +140,8 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
 }
 
 std::vector<Shape> shapes_of(CaseSet set) {
-  std::vector<Shape> shapes = {{3, 8, 5, 4, 70}, {4, 16, 20, 3, 130, false}, {2, 5, 64, 40, 40, true, 3, 1}};
+  std::vector<Shape> shapes = {
+      {3, 8, 5, 4, 70}, {4, 16, 20, 3, 130, false}, {2, 5, 64, 40, 40, true, 3, 1}, {2, 3, 9, 30, 60, true, 0, 0, 75}};
   if (set == CaseSet::quick) return shapes;
   const std::vector<Shape> more = {
       {1, 1, 1, 1, 1},
@@ -154,6 +157,7 @@ std::vector<Shape> shapes_of(CaseSet set) {
       {1, 4, 2048, 1, 65537},
       {2, 4, 7, 70, 300},
       {4, 20, 9, 5, 200, false, 4, 8},
+      {1, 2, 3, 20, 40, true, 0, 0, 500},
   };
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;

@@ -12,6 +12,13 @@ class FamilyRunner final : public LanguageRunner {
   uint32_t vocabulary() const override { return model_.blueprint().vocabulary; }
   uint32_t hidden() const override { return model_.blueprint().hidden; }
   uint32_t pass_rows_max() const override { return model_.pass_rows_max(); }
+  bool selects_keys() const override {
+    for (const models::LayerSpec& layer : model_.blueprint().layers) {
+      const auto* latent = std::get_if<models::LatentAttentionSpec>(&layer.mixer);
+      if (latent && latent->indexer) return true;
+    }
+    return false;
+  }
 
   Result<std::vector<float>> start(std::span<const uint32_t> tokens, uint32_t rows, uint32_t capacity) override {
     CHORUS_ASSIGN(sequence_, model_.new_sequence(capacity));

@@ -1,5 +1,6 @@
 // The top_k largest scores of a row, of equal ones the first, as a bitmask: a workgroup of 256 threads a row. Four passes over the scores
-// find the top_k-th largest byte by byte; then every thread writes the words of a run of keys.
+// find the top_k-th largest byte by byte; then every thread writes the words of a run of keys. Which of equal ones is not the last word:
+// rows where it matters are marked for select_keys_ties.
 struct Params {
   rows: u32,            // of the slice
   first_position: u32,  // of the slice's first row
@@ -14,6 +15,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> scores: array<u32>;  // [row][key_count]
 @group(0) @binding(2) var<storage, read_write> selected: array<u32>;
+@group(0) @binding(3) var<storage, read_write> ties: array<u32>;  // [row]
 
 const kThreads: u32 = 256;
 
@@ -66,6 +68,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     wanted = still_wanted;
   }
 
+  // The last pass counted the scores that equal the threshold.
+  if (thread == 0u) {
+    ties[row] = select(0u, 1u, atomicLoad(&counts[threshold & 255u]) > wanted);
+  }
   let run = (params.words + kThreads - 1u) / kThreads;
   let first_word = min(thread * run, params.words);
   let end_word = min(first_word + run, params.words);

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "kernels/common/cpu_targets.h"
+#include "kernels/select_keys/tie_order.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/select_keys/select_keys_cpu.cpp"
@@ -89,21 +90,23 @@ namespace {
 constexpr uint64_t kSliceScores = 4u << 20;  // scores held at a time, unless one row has more
 constexpr uint64_t kTaskKeys = 256;
 
-// Sets the bits of the `top` largest of scores[0, count), of equals the first; clears the others. work: count numbers.
-void choose(const uint32_t* scores, uint64_t count, uint64_t top, uint32_t* work, uint32_t* selected, uint64_t words) {
+// Sets the bits of the `top` largest of scores[0, count); clears the others. work: `list` >= count numbers, the entries that the reference
+// would choose from.
+void choose(const uint32_t* scores, uint64_t count, uint64_t top, uint32_t* work, uint64_t list, uint32_t* selected, uint64_t words) {
   std::memset(selected, 0, words * sizeof(uint32_t));
   uint32_t threshold = 0;
-  uint64_t equals = count;  // to take of those that equal the threshold
   if (top < count) {
     std::copy_n(scores, count, work);
     std::nth_element(work, work + (top - 1), work + count, std::greater<>());
     threshold = work[top - 1];
-    equals = top - static_cast<uint64_t>(std::count_if(work, work + top, [&](uint32_t score) { return score > threshold; }));
+    if (std::find(work + top, work + count, threshold) != work + count) {  // not all that equal the threshold have room
+      TieOrder({scores, count}, {work, list}, top);
+      for (uint64_t i = 0; i < top; ++i) selected[work[i] / 32] |= 1u << (work[i] % 32);
+      return;
+    }
   }
   for (uint64_t key = 0; key < count; ++key) {
-    if (scores[key] < threshold || (scores[key] == threshold && equals == 0)) continue;
-    if (scores[key] == threshold) --equals;
-    selected[key / 32] |= 1u << (key % 32);
+    if (scores[key] >= threshold) selected[key / 32] |= 1u << (key % 32);
   }
 }
 
@@ -114,21 +117,24 @@ Status select_keys_cpu(CpuContext& context, const compute::SelectKeysArgs& args)
   const int64_t target = simd_target(context.forced_variant("select_keys"));
   const uint64_t rows = args.q.rows, keys = args.keys.rows, words = (keys + 31) / 32;
   const uint64_t slice = std::min(rows, std::max<uint64_t>(1, kSliceScores / keys));
-  CHORUS_ASSIGN(std::byte * memory, context.scratch.acquire("select_keys", (slice + context.pool.threads()) * keys * sizeof(uint32_t)));
+  const uint64_t longest = std::max<uint64_t>(args.horizon, keys);
+  CHORUS_ASSIGN(std::byte * memory,
+                context.scratch.acquire("select_keys", (slice * keys + context.pool.threads() * longest) * sizeof(uint32_t)));
   uint32_t* scores = reinterpret_cast<uint32_t*>(memory);
   uint32_t* work = scores + slice * keys;
   uint32_t* selected = reinterpret_cast<uint32_t*>(floats(args.selected));
   const uint64_t pieces = (keys + kTaskKeys - 1) / kTaskKeys;
   for (uint64_t first = 0; first < rows; first += slice) {
-    const uint64_t count = std::min(slice, rows - first);
+    const uint64_t slice_rows = std::min(slice, rows - first);
     const auto visible = [&](uint64_t row) { return keys - rows + row + 1; };
-    context.pool.run(count * pieces, [&](uint64_t task, uint32_t) {
+    context.pool.run(slice_rows * pieces, [&](uint64_t task, uint32_t) {
       const uint64_t at = task / pieces, begin = task % pieces * kTaskKeys;
       const uint64_t end = std::min(begin + kTaskKeys, visible(first + at));
       if (begin < end) CHORUS_SIMD(score_keys, target)(args, first + at, begin, end, scores + at * keys);
     });
-    context.pool.run(count, [&](uint64_t at, uint32_t worker) {
-      choose(scores + at * keys, visible(first + at), args.top_k, work + worker * keys, selected + (first + at) * words, words);
+    context.pool.run(slice_rows, [&](uint64_t at, uint32_t worker) {
+      const uint64_t count = visible(first + at), list = std::max<uint64_t>(args.horizon, count);
+      choose(scores + at * keys, count, args.top_k, work + worker * longest, list, selected + (first + at) * words, words);
     });
   }
   return {};

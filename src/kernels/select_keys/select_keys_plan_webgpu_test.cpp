@@ -65,6 +65,21 @@ TEST(SelectKeysPlan, KeysComeInWindowsOfWholeBlocks) {
   EXPECT_EQ(next, 400000u);
 }
 
+TEST(SelectKeysPlan, ListsHaveRoomForTheHorizon) {
+  Arguments arguments(4, 128, 600, 1000);
+  auto plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  EXPECT_EQ(plan->list_length, 1000u);
+  EXPECT_EQ(plan->lists, 256u);
+  arguments.args.horizon = 1u << 20;
+  plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  EXPECT_EQ(plan->list_length, 1u << 20);
+  EXPECT_EQ(plan->lists, 2u);
+  arguments.args.horizon = 1u << 30;
+  EXPECT_EQ(plan_select_keys(arguments.args, minimal_capabilities(), "").error().code, ErrorCode::limit_exceeded);
+}
+
 TEST(SelectKeysPlan, NoRowsNoSteps) {
   const Arguments arguments(4, 128, 0, 100);
   EXPECT_TRUE(plan_select_keys(arguments.args, minimal_capabilities(), "")->steps.empty());

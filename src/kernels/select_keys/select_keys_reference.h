@@ -5,9 +5,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
+
+#include "kernels/select_keys/tie_order.h"
 
 namespace chorus::kernels {
 
@@ -18,6 +19,7 @@ struct SelectKeysReferenceInputs {
   std::span<const float> q;        // [rows, heads * head_dim]
   std::span<const float> k;        // [keys, head_dim]
   std::span<const float> weights;  // [rows, heads]
+  size_t horizon = 0;
 };
 
 struct SelectKeysReference {
@@ -48,12 +50,17 @@ inline SelectKeysReference reference_select_keys(const SelectKeysReferenceInputs
         result.score_sizes[row * in.keys + key] += std::abs(weight) * size;
       }
     }
-    std::vector<size_t> order(visible);
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
-    for (size_t i = 0; i < std::min<size_t>(in.top_k, visible); ++i) {
-      result.selected[row * words + order[i] / 32] |= 1u << (order[i] % 32);
+    // The place of each score among the different ones.
+    std::vector<double> different(scores, scores + visible);
+    std::sort(different.begin(), different.end());
+    different.erase(std::unique(different.begin(), different.end()), different.end());
+    std::vector<uint32_t> places(visible), list(std::max(in.horizon, visible));
+    for (size_t key = 0; key < visible; ++key) {
+      places[key] = static_cast<uint32_t>(std::lower_bound(different.begin(), different.end(), scores[key]) - different.begin());
     }
+    const size_t top = std::min<size_t>(in.top_k, visible);
+    TieOrder(places, list, top);
+    for (size_t i = 0; i < top; ++i) result.selected[row * words + list[i] / 32] |= 1u << (list[i] % 32);
   }
   return result;
 }

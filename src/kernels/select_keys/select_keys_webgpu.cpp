@@ -5,6 +5,8 @@ namespace {
 
 constexpr uint64_t kScratchBytes = 64ull << 20;
 constexpr uint32_t kBlockKeys = 64;
+constexpr uint64_t kListBytes = 8ull << 20;  // of all lists together, unless one has more
+constexpr uint32_t kListsMax = 256;
 
 struct ScoresParams {
   uint32_t heads, head_dim, rows, first_position, key_count, first_block, block_count, key_origin;
@@ -18,6 +20,11 @@ struct ChooseParams {
   uint32_t rows, first_position, key_count, words, top_k, selected_offset, padding0, padding1;
 };
 static_assert(sizeof(ChooseParams) == 32);
+
+struct TiesParams {
+  uint32_t rows, first_position, key_count, words, top_k, selected_offset, horizon, list_length, workgroups, padding0, padding1, padding2;
+};
+static_assert(sizeof(TiesParams) == 48);
 
 uint32_t words_of(const compute::SelectKeysArgs& args) { return static_cast<uint32_t>((uint64_t{args.keys.rows} + 31) / 32); }
 
@@ -59,17 +66,44 @@ Status record_scores(WebgpuContext& context, const compute::SelectKeysArgs& args
                                   gpu::fold_grid(workgroups, capabilities.workgroups_per_dimension_max)});
 }
 
+gpu::Binding readable(gpu::Binding binding) {
+  binding.access = gpu::Access::read;
+  return binding;
+}
+
 Status record_choose(WebgpuContext& context, const compute::SelectKeysArgs& args, const SelectKeysPlan& plan, RowSlice rows,
-                     gpu::Binding scores) {
+                     const gpu::Binding& written_scores, const gpu::Binding& ties) {
   const gpu::Capabilities& capabilities = context.device.capabilities();
   const RowWindow selected = bind_rows(selected_view(args), rows, gpu::Access::read_write, capabilities);
   const ChooseParams params{
       rows.count, args.keys.rows - args.q.rows + rows.first, args.keys.rows, words_of(args), args.top_k, selected.offset, 0, 0};
-  scores.access = gpu::Access::read;
   return context.device.dispatch({plan.choose,
-                                  {std::move(scores), selected.binding},
+                                  {readable(written_scores), selected.binding, ties},
                                   as_params(params),
                                   gpu::fold_grid(rows.count, capabilities.workgroups_per_dimension_max)});
+}
+
+Status record_ties(WebgpuContext& context, const compute::SelectKeysArgs& args, const SelectKeysPlan& plan, RowSlice rows,
+                   const gpu::Binding& scores, const gpu::Binding& ties, const gpu::Binding& lists) {
+  const gpu::Capabilities& capabilities = context.device.capabilities();
+  const RowWindow selected = bind_rows(selected_view(args), rows, gpu::Access::read_write, capabilities);
+  const uint32_t workgroups = std::min(plan.lists, rows.count);
+  const TiesParams params{rows.count,
+                          args.keys.rows - args.q.rows + rows.first,
+                          args.keys.rows,
+                          words_of(args),
+                          args.top_k,
+                          selected.offset,
+                          args.horizon,
+                          plan.list_length,
+                          workgroups,
+                          0,
+                          0,
+                          0};
+  return context.device.dispatch({plan.ties,
+                                  {readable(scores), readable(ties), lists, selected.binding},
+                                  as_params(params),
+                                  gpu::fold_grid(workgroups, capabilities.workgroups_per_dimension_max)});
 }
 
 }  // namespace
@@ -89,6 +123,7 @@ Result<SelectKeysPlan> plan_select_keys(const compute::SelectKeysArgs& args, con
   SelectKeysPlan plan;
   CHORUS_ASSIGN(plan.scores, require_shader("select_keys_scores", *variant));
   CHORUS_ASSIGN(plan.choose, require_shader("select_keys_choose", "base"));
+  CHORUS_ASSIGN(plan.ties, require_shader("select_keys_ties", "base"));
   if (args.q.rows == 0) return plan;
   const uint64_t row_bytes = uint64_t{args.keys.rows} * 4;
   const uint64_t scratch = std::min(kScratchBytes, capabilities.storage_binding_bytes_max);
@@ -96,6 +131,12 @@ Result<SelectKeysPlan> plan_select_keys(const compute::SelectKeysArgs& args, con
     return make_error(ErrorCode::limit_exceeded, "select_keys: expected the scores of one row to fit " + std::to_string(scratch) +
                                                      " bytes, found " + std::to_string(row_bytes));
   }
+  plan.list_length = std::max(args.horizon, args.keys.rows);
+  if (uint64_t{plan.list_length} * 4 > scratch) {
+    return make_error(ErrorCode::limit_exceeded, "select_keys: expected a horizon of at most " + std::to_string(scratch / 4) + ", found " +
+                                                     std::to_string(plan.list_length));
+  }
+  plan.lists = static_cast<uint32_t>(std::clamp<uint64_t>(kListBytes / 4 / plan.list_length, 1, kListsMax));
   CHORUS_ASSIGN(const std::vector<RowSlice> keys, key_windows(args, capabilities));
   CHORUS_ASSIGN(const std::vector<RowSlice> slices,
                 slice_rows(args.q.rows, {args.q, args.weights, selected_view(args)}, "select_keys", capabilities));
@@ -116,9 +157,17 @@ Status record_select_keys(WebgpuContext& context, const compute::SelectKeysArgs&
   CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> storage,
                 context.scratch.acquire("select_keys scores", std::max<uint64_t>(plan.scratch_bytes, 16)));
   const gpu::Binding scores{std::move(storage), gpu::Access::read_write, 0, 0};
+  uint32_t most = 0;
+  for (const SelectKeysStep& step : plan.steps) most = std::max(most, step.rows.count);
+  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> marks, context.scratch.acquire("select_keys ties", std::max<uint64_t>(4ull * most, 16)));
+  const gpu::Binding ties{std::move(marks), gpu::Access::read_write, 0, 0};
+  const uint64_t list_bytes = 4ull * plan.list_length * std::min(plan.lists, most);
+  CHORUS_ASSIGN(std::shared_ptr<gpu::Storage> entries, context.scratch.acquire("select_keys lists", std::max<uint64_t>(list_bytes, 16)));
+  const gpu::Binding lists{std::move(entries), gpu::Access::read_write, 0, 0};
   for (const SelectKeysStep& step : plan.steps) {
     for (const RowSlice& keys : step.keys) CHORUS_TRY(record_scores(context, args, plan, step.rows, keys, scores));
-    CHORUS_TRY(record_choose(context, args, plan, step.rows, scores));
+    CHORUS_TRY(record_choose(context, args, plan, step.rows, scores, ties));
+    if (args.top_k < args.keys.rows) CHORUS_TRY(record_ties(context, args, plan, step.rows, scores, ties, lists));
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// WebGPU half of select_keys: scores of a slice of rows go to scratch, as many keys at a time as a binding holds; then every row chooses.
+// WebGPU half of select_keys: scores of a slice of rows go to scratch, as many keys at a time as a binding holds; then every row chooses;
+// rows with more equal scores at the border than have room choose once more as the reference does.
 #pragma once
 
 #include "kernels/common/row_windows_webgpu.h"
@@ -13,8 +14,11 @@ struct SelectKeysStep {
 struct SelectKeysPlan {
   const gpu::ShaderSource* scores = nullptr;
   const gpu::ShaderSource* choose = nullptr;
+  const gpu::ShaderSource* ties = nullptr;
   std::vector<SelectKeysStep> steps;
   uint64_t scratch_bytes = 0;
+  uint32_t list_length = 0;  // entries of a list of select_keys_ties
+  uint32_t lists = 0;        // workgroups of it, each with a list
 };
 
 std::vector<std::string> select_keys_variants(const gpu::Capabilities& capabilities);

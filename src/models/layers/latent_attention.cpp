@@ -150,8 +150,8 @@ class LatentAttention final : public Mixer {
       CHORUS_ASSIGN(compute::Buffer * selected, selection_buffer(pass, i, keys.rows));
       // The reference also divides the weights by the square root of the heads, which moves no rank.
       const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(indexer.head_dim) * indexer.heads));
-      CHORUS_TRY(batch.select_keys(
-          {indexer.heads, indexer.head_dim, indexer.top_k, scale, pass.part(q, part), keys, pass.part(weights, part), selected}));
+      CHORUS_TRY(batch.select_keys({indexer.heads, indexer.head_dim, indexer.top_k, scale, pass.part(q, part), keys,
+                                    pass.part(weights, part), selected, part.horizon}));
       pass.selected[i] = selected;
     }
     return {};

@@ -41,6 +41,7 @@ struct PassPart {
   uint32_t start = 0;     // first row
   uint32_t position = 0;  // tokens of the sequence before them
   uint32_t current = 0;   // which of the carried buffers is live
+  uint32_t horizon = 0;   // tokens of the sequence as far as they are known
   std::span<const LayerState> layers;
 };
 

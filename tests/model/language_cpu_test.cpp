@@ -1,0 +1,27 @@
+#include <gtest/gtest.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "model/language_suite.h"
+
+namespace chorus {
+namespace {
+
+class LanguageOnCpu : public testing::Test {
+ protected:
+  std::unique_ptr<compute::Backend> backend_ = backends::create_cpu_backend({});
+};
+
+TEST_F(LanguageOnCpu, FixturesMatchTheirReferences) {
+  for (const auto fixture : language_suite::fixtures()) language_suite::check_against_reference(*backend_, fixture);
+}
+TEST_F(LanguageOnCpu, GeneratedTextsAreTheReferences) { language_suite::check_generated_texts(*backend_); }
+TEST_F(LanguageOnCpu, SplitsAndCompanyDoNotMatter) {
+  for (const auto fixture : language_suite::fixtures()) language_suite::check_splits_and_company(*backend_, fixture);
+}
+TEST_F(LanguageOnCpu, ClonesContinueAlone) {
+  for (const auto fixture : language_suite::fixtures()) language_suite::check_clones(*backend_, fixture);
+}
+TEST_F(LanguageOnCpu, BadStepsAreRefused) { language_suite::check_bad_steps(*backend_); }
+
+}  // namespace
+}  // namespace chorus
