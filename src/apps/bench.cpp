@@ -292,10 +292,20 @@ int run_bench(const BenchFlags& flags) {
 }  // namespace
 
 Command add_bench(CLI::App& app) {
-  auto flags = std::make_shared<BenchFlags>();
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
-  CLI::App* command = bench->add_subcommand("decide", "Prefill, cached evaluation and both, of a decision model");
+  const std::vector<Command> halves = {add_bench_decide(*bench), add_bench_generate(*bench)};
+  return {bench, [halves]() -> int {
+            for (const Command& half : halves) {
+              if (half.app->parsed()) return half.run();
+            }
+            return kExitUsage;
+          }};
+}
+
+Command add_bench_decide(CLI::App& bench) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = bench.add_subcommand("decide", "Prefill, cached evaluation and both, of a decision model");
   command->add_option("--geometry", flags->geometry, "kev-0.8b, kev-4b, kev-9b or kev-27b (seeded random weights), or a checkpoint")
       ->required();
   command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");

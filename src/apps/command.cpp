@@ -12,6 +12,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "base/bytes.h"
+
 namespace chorus::apps {
 
 int exit_code_of(const Error& error) {
@@ -60,7 +62,7 @@ LogSink log_to_stderr(bool verbose) {
   };
 }
 
-Result<runtime::BackendChoice> choose_backend(const DeviceFlags& flags, bool profile_kernels) {
+runtime::BackendRequest backend_request(const DeviceFlags& flags, bool profile_kernels) {
   runtime::BackendRequest request;
   request.device = flags.device == "cpu"      ? runtime::DeviceRequest::cpu
                    : flags.device == "webgpu" ? runtime::DeviceRequest::webgpu
@@ -71,7 +73,11 @@ Result<runtime::BackendChoice> choose_backend(const DeviceFlags& flags, bool pro
   request.pipeline_cache = flags.pipeline_cache;
   request.cpu_threads = flags.threads;
   request.log = log_to_stderr(flags.verbose);
-  return runtime::choose_backend(request);
+  return request;
+}
+
+Result<runtime::BackendChoice> choose_backend(const DeviceFlags& flags, bool profile_kernels) {
+  return runtime::choose_backend(backend_request(flags, profile_kernels));
 }
 
 DType dtype_of(const DeviceFlags& flags) { return parse_dtype(flags.dtype).value_or(DType::f32); }
@@ -88,6 +94,15 @@ ModelOptions model_options(const DeviceFlags& flags) {
   const LogSink sink = log_to_stderr(flags.verbose);
   options.log = [sink](std::string_view line) { sink(LogLevel::info, line); };
   return options;
+}
+
+CLI::Option* add_size_option(CLI::App& command, const std::string& name, uint64_t& bytes, const std::string& description) {
+  const auto take = [&bytes](const std::string& text) {
+    const auto size = parse_size(text);
+    if (!size || *size == 0) throw CLI::ValidationError("expected a size such as 512M or 4G, found \"" + text + "\"");
+    bytes = *size;
+  };
+  return command.add_option_function<std::string>(name, take, description)->type_name("SIZE");
 }
 
 std::function<void(uint64_t, uint64_t)> load_progress() {

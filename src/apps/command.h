@@ -45,9 +45,13 @@ void add_device_flags(CLI::App& command, DeviceFlags& flags, bool with_dtype = t
 
 // Notes of the library on standard error: all with `verbose`, else warnings only.
 LogSink log_to_stderr(bool verbose);
+runtime::BackendRequest backend_request(const DeviceFlags& flags, bool profile_kernels = false);
 Result<runtime::BackendChoice> choose_backend(const DeviceFlags& flags, bool profile_kernels = false);
 DType dtype_of(const DeviceFlags& flags);
 ModelOptions model_options(const DeviceFlags& flags);
+
+// An option that takes a size as parse_size (base/bytes.h) reads it, not 0.
+CLI::Option* add_size_option(CLI::App& command, const std::string& name, uint64_t& bytes, const std::string& description);
 
 // A percentage on standard error when that is a terminal; silent for loads under a second.
 std::function<void(uint64_t, uint64_t)> load_progress();
@@ -74,6 +78,13 @@ Command add_devices(CLI::App& app);
 Command add_inspect(CLI::App& app);
 Command add_pack(CLI::App& app);
 Command add_make_checkpoint(CLI::App& app);
+Command add_generate(CLI::App& app);
+Command add_chat(CLI::App& app);
+Command add_perplexity(CLI::App& app);
 Command add_bench(CLI::App& app);
+
+// The halves of `bench`, each a subcommand of it.
+Command add_bench_decide(CLI::App& bench);
+Command add_bench_generate(CLI::App& bench);
 
 }  // namespace chorus::apps

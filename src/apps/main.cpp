@@ -61,12 +61,13 @@ int run(const std::vector<Command>& commands) {
 int main(int argc, char** argv) {
   if (!hold_standard_streams()) return kExitInternal;
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of the shell: the write fails, and what was written is removed
-  CLI::App app{"Dawn Chorus: decision models on WebGPU and the CPU"};
+  CLI::App app{"Dawn Chorus: language models and decision models on WebGPU and the CPU"};
   app.set_version_flag("--version", CHORUS_VERSION);
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done; 1 verdict is no; 2 command line; 3 input; 4 device or memory; 5 internal.");
-  const std::vector<Command> commands = {add_decide(app),  add_verify(app), add_tokenize(app),        add_devices(app),
-                                         add_inspect(app), add_pack(app),   add_make_checkpoint(app), add_bench(app)};
+  const std::vector<Command> commands = {add_generate(app), add_chat(app),    add_decide(app),  add_verify(app), add_perplexity(app),
+                                         add_tokenize(app), add_devices(app), add_inspect(app), add_pack(app),   add_make_checkpoint(app),
+                                         add_bench(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

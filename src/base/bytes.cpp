@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 
@@ -67,6 +68,21 @@ Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t b
   }
   if (std::ferror(file.get())) return make_error(ErrorCode::io_failed, path.string() + ": cannot read: " + std::strerror(errno));
   return text;
+}
+
+std::optional<uint64_t> parse_size(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  uint32_t shift = 0;
+  if (!text.empty()) {
+    if (const size_t unit = kUnits.find(text.back()); unit != std::string_view::npos) {
+      shift = 10 * (static_cast<uint32_t>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  uint64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || read.ec != std::errc{} || read.ptr != text.data() + text.size() || value > (UINT64_MAX >> shift)) return std::nullopt;
+  return value << shift;
 }
 
 }  // namespace chorus

@@ -45,6 +45,9 @@ inline std::span<const std::byte> as_bytes(std::string_view text) { return {rein
 // in the middle when longer than 160 bytes.
 std::string quote_text(std::string_view text);
 
+// Bytes from "512", "64K", "512M", "4G" or "1T" (powers of 1024). Nothing for other texts, and for what does not fit.
+std::optional<uint64_t> parse_size(std::string_view text);
+
 // The whole file, refused when it holds more than `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 

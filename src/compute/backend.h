@@ -199,6 +199,9 @@ class Backend {
   virtual uint64_t bytes_in_use() const = 0;
   virtual uint64_t bytes_peak() const = 0;
 
+  // Kernels that were started, ever: dispatches of a GPU, operations of the CPU.
+  virtual uint64_t dispatches() const { return 0; }
+
   virtual std::vector<Fallback> fallbacks() const = 0;
 
   // Names of the variants of an operation that this device can run, for tests and self-test ("linear": "tile64", "row" ...).

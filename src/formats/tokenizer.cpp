@@ -219,6 +219,7 @@ struct Tokenizer::Implementation {
   SplitPattern pattern;
   bool nfc = false;
   bool ignore_merges = false;
+  std::vector<uint32_t> leading;  // special tokens before a text
 
   const Entry* entry(uint32_t id) const {
     const auto at = std::lower_bound(entries.begin(), entries.end(), id, [](const Entry& a, uint32_t b) { return a.id < b; });
@@ -234,6 +235,7 @@ struct Tokenizer::Implementation {
   Status index_tokens();
   Status read_merges(const JsonValue& list);
   Status index_added_tokens(const std::vector<AddedToken>& added);
+  void read_leading_tokens(const JsonValue& processor);
   Status append_normalized(std::string_view text, std::vector<uint32_t>& out) const;
   void append_pieces(std::string_view text, std::vector<uint32_t>& out) const;
 };
@@ -361,7 +363,27 @@ Status Tokenizer::Implementation::append_normalized(std::string_view text, std::
 
 Tokenizer::Tokenizer(std::shared_ptr<const Implementation> implementation) : implementation_(std::move(implementation)) {}
 
-// Left unread, because encode adds nothing around a text and never cuts or pads: post_processor, truncation, padding.
+// The template of a post_processor: special tokens up to the place of the text. Other kinds add nothing at the beginning.
+void Tokenizer::Implementation::read_leading_tokens(const JsonValue& processor) {
+  const JsonValue* type = processor.find("type");
+  if (type == nullptr || type->string_if() == nullptr) return;
+  if (const JsonValue* list = processor.find("processors"); *type->string_if() == "Sequence" && list != nullptr) {
+    for (const JsonValue& item : list->items()) {
+      if (item.find("processors") == nullptr) read_leading_tokens(item);
+    }
+  }
+  const JsonValue* single = processor.find("single");
+  if (*type->string_if() != "TemplateProcessing" || single == nullptr) return;
+  for (const JsonValue& piece : single->items()) {
+    const JsonValue* special = piece.find("SpecialToken");
+    if (special == nullptr) return;
+    const JsonValue* name = special->find("id");
+    const auto found = name != nullptr && name->string_if() != nullptr ? ids.find(*name->string_if()) : ids.end();
+    if (found != ids.end()) leading.push_back(entries[found->second].id);
+  }
+}
+
+// Left unread, because encode adds nothing around a text and never cuts or pads: the rest of post_processor, truncation, padding.
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   auto parsed = parse_json(tokenizer_json, {.bytes_max = limits::kTokenizerBytesMax});
   if (!parsed.ok()) return std::move(parsed).error().with_context("reading tokenizer.json");
@@ -390,6 +412,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   CHORUS_ASSIGN(const JsonValue* merges, model->member("merges", "tokenizer.json: model"));
   CHORUS_TRY(built->read_merges(*merges));
   CHORUS_TRY(built->index_added_tokens(added));
+  if (const JsonValue* processor = document.find("post_processor")) built->read_leading_tokens(*processor);
   return Tokenizer(std::move(built));
 }
 
@@ -432,6 +455,8 @@ std::optional<uint32_t> Tokenizer::token_id(std::string_view token) const {
   if (found == implementation_->ids.end()) return std::nullopt;
   return implementation_->entries[found->second].id;
 }
+
+std::span<const uint32_t> Tokenizer::leading_tokens() const { return implementation_->leading; }
 
 uint32_t Tokenizer::vocabulary_size() const { return implementation_->entries.empty() ? 0 : implementation_->entries.back().id + 1; }
 

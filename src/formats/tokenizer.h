@@ -30,6 +30,9 @@ class Tokenizer {
   // The raw bytes of one token, for streaming: a character may arrive in pieces.
   Result<std::string> token_bytes(uint32_t id) const;
 
+  // Special tokens that the file's post_processor puts before a text (such as a mark of its beginning). encode() leaves them to the caller.
+  std::span<const uint32_t> leading_tokens() const;
+
   // Id of a token by its text, as written in the file ("<|endoftext|>", "Ġthe").
   std::optional<uint32_t> token_id(std::string_view token) const;
   // One more than the highest id. The embedding table may have more rows (padding).

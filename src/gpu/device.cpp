@@ -42,6 +42,7 @@ class DeviceImpl final : public Device {
   Status wait_idle() override;
   uint64_t bytes_in_use() const override { return core_->bytes_in_use(); }
   uint64_t bytes_peak() const override { return core_->bytes_peak(); }
+  uint64_t dispatches() const override { return dispatches_; }
   Result<std::vector<DispatchTime>> take_times() override;
   void force_loss() override { core_->device.ForceLoss(wgpu::DeviceLostReason::Unknown, "loss forced by a test"); }
 
@@ -59,6 +60,7 @@ class DeviceImpl final : public Device {
   wgpu::Buffer read_staging_;
   uint64_t read_staging_bytes_ = 0;
   std::vector<Access> access_;  // scratch of dispatch()
+  uint64_t dispatches_ = 0;
 };
 
 Result<const StorageImpl*> DeviceImpl::checked(const std::shared_ptr<const Storage>& storage, std::string_view what) const {
@@ -161,6 +163,7 @@ Status DeviceImpl::dispatch(const Dispatch& dispatch) {
   CHORUS_ASSIGN(const Pipeline* pipeline, pipelines_.get(*dispatch.shader, access_));
   CHORUS_TRY(check_dispatch(dispatch, pipeline->name));
   if (dispatch.grid.x == 0 || dispatch.grid.y == 0 || dispatch.grid.z == 0) return {};
+  ++dispatches_;
   return recorder_.dispatch(*pipeline, dispatch);
 }
 

@@ -151,6 +151,8 @@ class Device {
 
   virtual uint64_t bytes_in_use() const = 0;
   virtual uint64_t bytes_peak() const = 0;
+  // Dispatches sent to the device or recorded for it, ever.
+  virtual uint64_t dispatches() const = 0;
   // GPU time of each dispatch since the last call, summed per kernel; empty without DeviceOptions::timestamps.
   virtual Result<std::vector<DispatchTime>> take_times() = 0;
   // Test hook: destroys the device, as a driver reset would.

@@ -42,6 +42,14 @@ class FailingBackend final : public compute::Backend {
                                                          const compute::RowSource& source) override {
     return inner_->create_weight(name, rows, cols, dtype, source);
   }
+  Result<std::shared_ptr<compute::ExpertBank>> create_expert_bank(const compute::ExpertShape& shape, uint32_t slots,
+                                                                  std::string_view label) override {
+    return inner_->create_expert_bank(shape, slots, label);
+  }
+  Status write_expert(compute::ExpertBank& bank, uint32_t slot, std::span<const std::byte> record) override {
+    return inner_->write_expert(bank, slot, record);
+  }
+  std::byte* expert_memory(compute::ExpertBank& bank, uint32_t slot) override { return inner_->expert_memory(bank, slot); }
   Result<std::unique_ptr<compute::Batch>> begin_batch() override {
     if (plan_->before_batch) plan_->before_batch();
     return inner_->begin_batch();

@@ -124,6 +124,7 @@ class CpuBackend final : public compute::Backend {
   uint64_t weight_bytes(uint32_t rows, uint32_t cols, DType dtype) const override { return packed_weight_bytes(rows, cols, dtype); }
   uint64_t bytes_in_use() const override { return account_->in_use(); }
   uint64_t bytes_peak() const override { return account_->peak(); }
+  uint64_t dispatches() const override { return operations_; }
   std::vector<compute::Fallback> fallbacks() const override { return fallbacks_; }
   std::vector<std::string> variants(std::string_view operation) const override { return cpu_variants(operation); }
 
@@ -163,6 +164,7 @@ class CpuBackend final : public compute::Backend {
     if constexpr (requires { args.bank; }) {
       if (!dynamic_cast<const CpuExpertBank*>(args.bank)) return foreign(operation, "bank");
     }
+    ++operations_;
     const auto begin = std::chrono::steady_clock::now();
     kernels::CpuContext context{*pool_, scratch_, forced_};
     try {
@@ -195,6 +197,7 @@ class CpuBackend final : public compute::Backend {
   std::map<std::string, compute::KernelTime> times_;
   compute::BackendInfo info_;
   bool profile_;
+  uint64_t operations_ = 0;
 };
 
 class CpuBatch final : public compute::Batch {

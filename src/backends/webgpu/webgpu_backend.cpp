@@ -137,6 +137,7 @@ class WebgpuBackend final : public compute::Backend {
   }
   uint64_t bytes_in_use() const override { return device_->bytes_in_use(); }
   uint64_t bytes_peak() const override { return device_->bytes_peak(); }
+  uint64_t dispatches() const override { return device_->dispatches(); }
   std::vector<compute::Fallback> fallbacks() const override { return fallbacks_; }
 
   std::vector<std::string> variants(std::string_view operation) const override {
