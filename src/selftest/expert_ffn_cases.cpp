@@ -172,6 +172,8 @@ Result<CaseResult> run_rows_alone(compute::Backend& backend, const std::string& 
                     0,          count == 0, count == 0 ? "" : "elements differ"};
 }
 
+// Rows that cannot be read in fours have f32 experts: how x is read has nothing to do with the weights' type, and software adapters take a
+// second for each pair of both.
 std::vector<Shape> shapes_of(CaseSet set) {
   constexpr ExpertActivation kClamped = ExpertActivation::clamped_swiglu;
   std::vector<Shape> shapes = {
@@ -183,11 +185,12 @@ std::vector<Shape> shapes_of(CaseSet set) {
   if (set != CaseSet::full) return shapes;
   const std::vector<Shape> more = {
       {{8, 8, DType::f32, false}, 2, 0, 2},
-      {{1, 1, DType::f16, true}, 1, 1, 1},
-      {{5, 9, DType::bf16, false}, 2, 2, 1, kClamped, 1, 2},
+      {{1, 1, DType::f32, true}, 1, 1, 1},
+      {{4, 1, DType::f16, true}, 1, 1, 1},
+      {{12, 9, DType::bf16, false}, 2, 2, 1, kClamped, 4, 8},
       {{256, 64, DType::f32, false}, 3, 8, 2},
       {{300, 129, DType::f16, false}, 4, 2, 4, ExpertActivation::swiglu, 0, 4},
-      {{129, 77, DType::bf16, true}, 3, 35, 2, ExpertActivation::swiglu, 1, 3},
+      {{132, 77, DType::bf16, true}, 3, 35, 2, ExpertActivation::swiglu, 4, 0},
       {{132, 68, DType::f32, true}, 7, 12, 4, kClamped, 4, 4},
       {{16, 8, DType::f16, false}, 2, 260, 2},   // more routes to one expert than a part or a tile takes
       {{1100, 24, DType::f32, false}, 2, 9, 2},  // longer rows than a block

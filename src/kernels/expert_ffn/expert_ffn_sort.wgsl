@@ -6,7 +6,6 @@
 @group(0) @binding(2) var<storage, read_write> table: array<atomic<u32>>;
 
 const threads: u32 = 256;
-const tile_routes: u32 = 32;
 
 var<workgroup> sums: array<vec2<u32>, threads>;
 
@@ -35,7 +34,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
   var own = vec2<u32>();
   for (var slot = begin; slot < end; slot++) {
     let count = atomicLoad(&table[params.counts_at + slot]);
-    own += vec2<u32>(count, (count + tile_routes - 1u) / tile_routes);
+    own += vec2<u32>(count, (count + params.tile_routes - 1u) / params.tile_routes);
   }
   sums[thread] = own;
   workgroupBarrier();
@@ -51,11 +50,11 @@ fn main(@builtin(local_invocation_index) thread: u32) {
   var next = sums[thread] - own;
   for (var slot = begin; slot < end; slot++) {
     let count = atomicLoad(&table[params.counts_at + slot]);
-    for (var done = 0u; done < count; done += tile_routes) {
+    for (var done = 0u; done < count; done += params.tile_routes) {
       let entry = 4u + 4u * next.y;
       atomicStore(&table[entry], slot);
       atomicStore(&table[entry + 1u], next.x + done);
-      atomicStore(&table[entry + 2u], min(count - done, tile_routes));
+      atomicStore(&table[entry + 2u], min(count - done, params.tile_routes));
       next.y++;
     }
     atomicStore(&table[params.counts_at + slot], next.x);

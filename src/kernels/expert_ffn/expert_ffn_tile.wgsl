@@ -1,5 +1,6 @@
-// One of the two products of expert_ffn for many rows: tiles of 32 routes of one expert by 32 pairs of weight rows, listed by expert_ffn_sort.
-// 128 invocations make 4 routes x 2 pairs each. Sums run over the columns in order.
+// One of the two products of expert_ffn for many rows: tiles of $ROUTES routes of one expert by 32 pairs of weight rows, listed by
+// expert_ffn_sort. Each of 128 invocations makes $OWN_ROUTES routes x $OWN_PAIRS pairs. The next step's values are under way while one is multiplied.
+// Sums run over the columns in order, whatever the tile: every build gives the same bits.
 //@include expert_ffn/params.wgsl
 //@include expert_ffn/weight.$DTYPE.wgsl
 //@include expert_ffn/input.$INPUT.wgsl
@@ -8,17 +9,34 @@
 @group(0) @binding(2) var<storage, read> records: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> table: array<u32>;
 
-const tile_routes: u32 = 32;
+const tile_routes: u32 = $ROUTES;
 const tile_pairs: u32 = 32;
+const threads: u32 = 128;
 const step_quads: u32 = 8;               // of the columns
 const row_slots: u32 = step_quads + 1u;  // against bank conflicts
 const step_units: u32 = step_quads / unit_quads;
+const own_routes: u32 = $OWN_ROUTES;
+const pair_threads: u32 = tile_pairs / $OWN_PAIRS;
 
 var<workgroup> tile_x: array<vec4<f32>, tile_routes * row_slots>;
 var<workgroup> tile_w: array<vec4<f32>, 2u * tile_pairs * row_slots>;  // first rows of the pairs, then second rows
 
 fn bias_at(base: u32, index: u32) -> f32 {
   return bitcast<f32>(records[base + index / 4u][index % 4u]);
+}
+
+fn load_weights(base: u32, unit: u32, units: u32) -> vec4<u32> {
+  if (unit >= units) {
+    return vec4<u32>();
+  }
+  return records[base + unit];
+}
+
+fn load_x(base: u32, quad: u32, quads: u32) -> vec4<f32> {
+  if (quad >= quads) {
+    return vec4<f32>();
+  }
+  return load_input(base, quad);
 }
 
 @compute @workgroup_size(128)
@@ -40,60 +58,67 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   let units = weight_quads();
   let last_pair = pair_count() - 1u;
 
-  // What this invocation brings in at each step: quads of two routes, and units of weight rows.
+  // What this invocation brings in at each step: a quad of some routes, a unit of some weight rows.
   let x_quad = thread % step_quads;
-//@for J 2
-  let x_slot_${J} = thread / step_quads + ${J}u * 16u;
-  let x_base_${J} = input_row(table[list + min(x_slot_${J}, routes - 1u)]);
-//@endfor
   let w_unit = thread % step_units;
-  let w_slot = thread / step_units;
-  let w_slots = 128u / step_units;
+//@for J $X_LOADS
+  let x_slot_${J} = thread / step_quads + ${J}u * (threads / step_quads);
+  let x_base_${J} = input_row(table[list + min(x_slot_${J}, routes - 1u)]);
+  var x_next_${J} = load_x(x_base_${J}, x_quad, units * unit_quads);
+//@endfor
+//@for J $W_LOADS
+  let w_slot_${J} = thread / step_units + ${J}u * (threads / step_units);
+  let w_pair_${J} = min(pairs_from + w_slot_${J} % tile_pairs, last_pair);
+  let w_base_${J} = record + matrix_offset() + select(first_row(w_pair_${J}), second_row(w_pair_${J}), w_slot_${J} >= tile_pairs) * units;
+  var w_next_${J} = load_weights(w_base_${J}, w_unit, units);
+//@endfor
 
-  let m_from = thread / 16u * 4u;
-  let n = thread % 16u;
-//@for I 4
-  var sum_${I} = vec4<f32>();
+  let m_from = thread / pair_threads * own_routes;
+  let n = thread % pair_threads;
+//@for I $OWN_ROUTES
+//@for J $OWN_PAIRS
+  var sum_${I}_${J} = vec2<f32>();
+//@endfor
 //@endfor
   for (var unit = 0u; unit < units; unit += step_units) {
-    let quad = unit * unit_quads;
     workgroupBarrier();
-//@for J 2
-    var value_${J} = vec4<f32>();
-    if (unit + x_quad / unit_quads < units) {
-      value_${J} = load_input(x_base_${J}, quad + x_quad);
+//@for J $X_LOADS
+    if (x_slot_${J} < tile_routes) {
+      tile_x[x_slot_${J} * row_slots + x_quad] = x_next_${J};
     }
-    tile_x[x_slot_${J} * row_slots + x_quad] = value_${J};
 //@endfor
-    for (var slot = w_slot; slot < 2u * tile_pairs; slot += w_slots) {
-      let pair = min(pairs_from + slot % tile_pairs, last_pair);
-      let row = select(first_row(pair), second_row(pair), slot >= tile_pairs);
-      var loaded = vec4<u32>();
-      if (unit + w_unit < units) {
-        loaded = records[record + matrix_offset() + row * units + unit + w_unit];
-      }
-      for (var part = 0u; part < unit_quads; part++) {
-        tile_w[slot * row_slots + w_unit * unit_quads + part] = widen(loaded, part);
-      }
+//@for J $W_LOADS
+    for (var part = 0u; part < unit_quads; part++) {
+      tile_w[w_slot_${J} * row_slots + w_unit * unit_quads + part] = widen(w_next_${J}, part);
     }
+//@endfor
     workgroupBarrier();
-    for (var k = 0u; k < step_quads; k++) {
-//@for J 4
-      let b_${J} = tile_w[(n + ${J}u * 16u) * row_slots + k];
+//@for J $X_LOADS
+    x_next_${J} = load_x(x_base_${J}, (unit + step_units) * unit_quads + x_quad, units * unit_quads);
 //@endfor
-//@for I 4
+//@for J $W_LOADS
+    w_next_${J} = load_weights(w_base_${J}, unit + step_units + w_unit, units);
+//@endfor
+    for (var k = 0u; k < params.tile_quads; k++) {
+//@for J $OWN_PAIRS
+      let b_${J}_0 = tile_w[(n + ${J}u * pair_threads) * row_slots + k];
+      let b_${J}_1 = tile_w[(tile_pairs + n + ${J}u * pair_threads) * row_slots + k];
+//@endfor
+//@for I $OWN_ROUTES
       let a_${I} = tile_x[(m_from + ${I}u) * row_slots + k];
-//@for J 4
-      sum_${I}[${J}] = fma(a_${I}.w, b_${J}.w, fma(a_${I}.z, b_${J}.z, fma(a_${I}.y, b_${J}.y, fma(a_${I}.x, b_${J}.x, sum_${I}[${J}]))));
+//@for J $OWN_PAIRS
+      sum_${I}_${J}.x = fma(a_${I}.w, b_${J}_0.w, fma(a_${I}.z, b_${J}_0.z, fma(a_${I}.y, b_${J}_0.y, fma(a_${I}.x, b_${J}_0.x, sum_${I}_${J}.x))));
+      sum_${I}_${J}.y = fma(a_${I}.w, b_${J}_1.w, fma(a_${I}.z, b_${J}_1.z, fma(a_${I}.y, b_${J}_1.y, fma(a_${I}.x, b_${J}_1.x, sum_${I}_${J}.y))));
 //@endfor
 //@endfor
     }
   }
-//@for I 4
+//@for I $OWN_ROUTES
   if (m_from + ${I}u < routes) {
     let route = table[list + m_from + ${I}u];
-    store_pair(route, record, pairs_from + n, vec2<f32>(sum_${I}.x, sum_${I}.z));
-    store_pair(route, record, pairs_from + n + 16u, vec2<f32>(sum_${I}.y, sum_${I}.w));
+//@for J $OWN_PAIRS
+    store_pair(route, record, pairs_from + n + ${J}u * pair_threads, sum_${I}_${J});
+//@endfor
   }
 //@endfor
 }

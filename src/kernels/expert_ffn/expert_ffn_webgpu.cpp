@@ -9,11 +9,13 @@ namespace {
 
 constexpr std::string_view kRow = "row";
 constexpr std::string_view kRowSubgroup = "row_subgroup";
-constexpr std::string_view kTile = "tile";
+// Tiles of many and of fewer routes; both give the same bits.
+constexpr std::string_view kTile32 = "tile32";
+constexpr std::string_view kTile8 = "tile8";
 constexpr uint32_t kRowVariantRowsMax = 8;  // the order of a row's sums is the same up to here
 constexpr uint32_t kSubgroupThreads = 256;
 constexpr uint32_t kRowPairs = 4;  // of a workgroup that has no subgroups
-constexpr uint32_t kTileRoutes = 32;
+constexpr uint32_t kTile8RowsMax = 96;
 constexpr uint32_t kTilePairs = 32;
 constexpr uint64_t kMiddleBytesMax = uint64_t{64} << 20;
 constexpr uint32_t kQuadBytes = 16;
@@ -25,6 +27,14 @@ bool has_fixed_subgroups(const gpu::Capabilities& capabilities) {
   const uint32_t size = capabilities.subgroup_size_min;
   return capabilities.subgroups && size == capabilities.subgroup_size_max && size > 0 && size <= kSubgroupThreads &&
          kSubgroupThreads % size == 0;
+}
+
+// Routes of a tile; 0 in the row variants.
+uint32_t tile_routes_of(std::string_view variant) { return variant == kTile32 ? 32 : variant == kTile8 ? 8 : 0; }
+
+std::string_view variant_for(uint32_t rows, const gpu::Capabilities& capabilities) {
+  if (rows > kRowVariantRowsMax) return rows > kTile8RowsMax ? kTile32 : kTile8;
+  return has_fixed_subgroups(capabilities) ? kRowSubgroup : kRow;
 }
 
 uint32_t pairs_per_workgroup(std::string_view variant, const gpu::Capabilities& capabilities) {
@@ -85,10 +95,14 @@ ExpertFfnParams bank_params(const compute::ExpertFfnArgs& args, const WebgpuExpe
   return params;
 }
 
+// The most tiles that the routes of a step can make.
+uint32_t tiles_max(const ExpertFfnParams& params) {
+  return std::min(params.routes, params.slot_count) + params.routes / params.tile_routes;
+}
+
 // Where things stand in the table that expert_ffn_sort.wgsl writes; returns its bytes.
 uint64_t place_table(ExpertFfnParams& params) {
-  params.tiles_max = std::min(params.routes, params.slot_count) + params.routes / kTileRoutes;
-  params.counts_at = 4 + 4 * params.tiles_max;
+  params.counts_at = 4 + 4 * tiles_max(params);
   params.routes_at = params.counts_at + params.slot_count;
   return (uint64_t{params.routes_at} + params.routes) * 4;
 }
@@ -132,9 +146,10 @@ struct Planner {
     step.records = {shard.storage, gpu::Access::read};
     step.middle_bytes = uint64_t{params.routes} * params.middle_stride * 4;
     uint32_t groups = params.routes, pairs_per_group = kTilePairs;
-    if (variant == kTile) {
+    params.tile_routes = tile_routes_of(variant);
+    if (params.tile_routes > 0) {
       step.table_bytes = place_table(params);
-      groups = params.tiles_max;
+      groups = tiles_max(params);
     } else {
       pairs_per_group = pairs_per_workgroup(variant, capabilities);
     }
@@ -148,10 +163,10 @@ struct Planner {
 Status find_shaders(ExpertFfnPlan& plan, const compute::ExpertFfnArgs& args) {
   const std::string dtype(dtype_name(args.bank->shape().dtype));
   const std::string gate_up = "gate_up_" + dtype + (quad_aligned(args.x) ? "_quad" : "_element"), down = "down_" + dtype;
-  if (plan.variant == kTile) {
+  if (tile_routes_of(plan.variant) > 0) {
     CHORUS_ASSIGN(plan.sort, require_shader("expert_ffn_sort", "base"));
-    CHORUS_ASSIGN(plan.gate_up, require_shader("expert_ffn_tile", gate_up));
-    CHORUS_ASSIGN(plan.down, require_shader("expert_ffn_tile", down));
+    CHORUS_ASSIGN(plan.gate_up, require_shader("expert_ffn_tile", plan.variant + "_" + gate_up));
+    CHORUS_ASSIGN(plan.down, require_shader("expert_ffn_tile", plan.variant + "_" + down));
     return {};
   }
   const std::string reduce = plan.variant == kRowSubgroup ? "_subgroup" : "_workgroup";
@@ -163,14 +178,13 @@ Status find_shaders(ExpertFfnPlan& plan, const compute::ExpertFfnArgs& args) {
 }  // namespace
 
 std::vector<std::string> expert_ffn_variants(const gpu::Capabilities& capabilities) {
-  std::vector<std::string> names = {std::string(kRow), std::string(kTile)};
+  std::vector<std::string> names = {std::string(kRow), std::string(kTile32), std::string(kTile8)};
   if (has_fixed_subgroups(capabilities)) names.emplace_back(kRowSubgroup);
   return names;
 }
 
 Result<ExpertFfnPlan> plan_expert_ffn(const compute::ExpertFfnArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
-  const std::string_view few_rows = has_fixed_subgroups(capabilities) ? kRowSubgroup : kRow;
-  const std::string_view chosen = args.x.rows <= kRowVariantRowsMax ? few_rows : kTile;
+  const std::string_view chosen = variant_for(args.x.rows, capabilities);
   ExpertFfnPlan plan;
   CHORUS_ASSIGN(plan.variant, pick_variant("expert_ffn", forced, chosen, expert_ffn_variants(capabilities)));
   CHORUS_TRY(require_other_buffer("expert_ffn", args.out, {args.x.buffer, args.slots}));

@@ -41,8 +41,8 @@ struct ExpertFfnParams {
   uint32_t group_rows = 0;
   uint32_t counts_at = 0;
   uint32_t routes_at = 0;
-  uint32_t tiles_max = 0;
-  uint32_t padding = 0;
+  uint32_t tile_routes = 0;
+  uint32_t tile_quads = 8;
 };
 static_assert(sizeof(ExpertFfnParams) == 112);
 inline constexpr uint32_t kExpertFfnFlagBias = 1;

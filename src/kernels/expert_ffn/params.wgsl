@@ -26,8 +26,8 @@ struct Params {
   group_rows: u32,  // pairs of weight rows a workgroup of the row kernel makes
   counts_at: u32,   // where things stand in the table of sorted routes
   routes_at: u32,
-  tiles_max: u32,
-  padding: u32,
+  tile_routes: u32,
+  tile_quads: u32,  // 8, of the columns in one step of a tile: known only here, or software adapters unroll the step, which takes seconds
 }
 
 const flag_bias: u32 = 1;
