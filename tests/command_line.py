@@ -13,6 +13,8 @@ import sys
 import tempfile
 import zipfile
 
+from language_cases import language_cases
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE, KEV = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini"
 USAGE, INPUT, DEVICE, INTERNAL = 2, 3, 4, 5
@@ -391,6 +393,7 @@ def main():
         for name, arguments in {"decide": ["decide", *kev, "--request", request], "tokenize": ["tokenize", *kev[:4], "rain"], "help": ["--help"]}.items():
             suite.output_lost(f"{name}, output closed", arguments, ">&-")
             suite.output_lost(f"{name}, disk full", arguments, ">/dev/full")
+        language_cases(suite, folder, variant)
     print(f"{suite.passed} cases passed, {suite.failed} failed")
     sys.exit(0 if suite.failed == 0 and suite.passed > 50 else 1)
 

@@ -54,13 +54,16 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--max-tokens", options.tokens_max, "Tokens of the answer, at most (default: what the context holds)")
       ->check(CLI::Range(1u, std::numeric_limits<uint32_t>::max()));
   command.add_option("--temperature", options.temperature, "0: always the most probable token (default: as the model's files say, else 0)");
-  command.add_option("--top-k", options.top_k, "Sample from the K most probable tokens only (0: all)");
+  const auto not_negative = [](const std::string& text) {  // which would wrap around
+    return text.starts_with("-") ? "expected 0 or more, found " + text : std::string();
+  };
+  command.add_option("--top-k", options.top_k, "Sample from the K most probable tokens only (0: all)")->check(not_negative);
   command.add_option("--top-p", options.top_p, "Sample from the fewest tokens whose probabilities reach P");
   command.add_option("--min-p", options.min_p, "Sample from tokens with at least P of the best one's probability");
   command.add_option("--repetition-penalty", options.repetition_penalty, "Above 1: tokens that came before become less probable");
   command.add_option("--presence-penalty", options.presence_penalty, "Subtracted from logits of tokens of the answer");
   command.add_option("--frequency-penalty", options.frequency_penalty, "Subtracted for each time a token came");
-  command.add_option("--seed", options.seed, "The same seed gives the same text");
+  command.add_option("--seed", options.seed, "The same seed gives the same text")->check(not_negative);
   command.add_option("--stop", options.stops, "End before this text; repeatable")->take_all();
   command.add_option("--template-variables", options.template_variables, "JSON object of more variables for the chat template");
 }

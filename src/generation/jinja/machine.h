@@ -15,7 +15,7 @@
 namespace chorus::generation::jinja {
 
 struct MachineLimits {
-  uint64_t steps_max = 20'000'000;         // evaluations, and items that functions walk over
+  uint64_t steps_max = 5'000'000;          // evaluations, and items that functions walk over
   uint64_t text_bytes_max = 512ull << 20;  // of all texts made on the way
   uint64_t output_bytes_max = 64ull << 20;
   uint32_t depth_max = 500;  // evaluations and blocks inside one another
