@@ -45,16 +45,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     largest = gathered_stats[index].x;
     weight_sum = gathered_stats[index].y;
   }
-  for (var block = 0u; block < params.block_count; block++) {
-    let at = block * slots + slot;
-    let stat = stats[at];
-    if (stat.x <= kMasked) {
-      continue;  // nothing seen, and its sums were not written
+  // Four blocks are on their way at once. One whose row saw nothing has no sums: what is read there is dropped.
+  for (var first = 0u; first < params.block_count; first += 4u) {
+//@for B 4
+    let at${B} = min(first + ${B}u, params.block_count - 1u) * slots + slot;
+    let stat${B} = stats[at${B}];
+    let sum${B} = sums[at${B} * quads + quad];
+//@endfor
+//@for B 4
+    if (first + ${B}u < params.block_count && !(stat${B}.x <= kMasked)) {
+      let factors = merge_factors(largest, stat${B}.x, params.exponent_scale);
+      weight_sum = fma(stat${B}.y, factors.y, weight_sum * factors.x);
+      sum = fma(sum${B}, vec4<f32>(factors.y), sum * factors.x);
+      largest = max(largest, stat${B}.x);
     }
-    let factors = merge_factors(largest, stat.x, params.exponent_scale);
-    weight_sum = fma(stat.y, factors.y, weight_sum * factors.x);
-    sum = fma(sums[at * quads + quad], vec4<f32>(factors.y), sum * factors.x);
-    largest = max(largest, stat.x);
+//@endfor
   }
   if (params.last_round == 0u) {
     gathered_sums[index] = sum;

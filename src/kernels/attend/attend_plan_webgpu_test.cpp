@@ -108,18 +108,18 @@ TEST(AttendPlan, ManyRowsTakeTiles) {
     auto made = plan_attend(arguments.args, capabilities, "");
     return made.ok() ? std::string(made->steps[0].shader->variant) : made.error().to_line();
   };
-  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 1024)), "tile128");
-  EXPECT_EQ(chosen(Arguments(16, 16, 64, 64, 512, 1024)), "tile64");
+  EXPECT_EQ(chosen(Arguments(32, 16, 128, 128, 2048, 2048)), "tile128");
+  EXPECT_EQ(chosen(Arguments(64, 16, 64, 64, 1024, 1024)), "tile64");
   EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 1, 1024)), "split");
-  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 448, 1024)), "split");
-  EXPECT_EQ(chosen(Arguments(128, 1, 576, 512, 512, 1024)), "split");
-  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 20000)), "split");  // 160 MiB of keys
-  EXPECT_EQ(chosen(Arguments(16, 16, 126, 128, 512, 1024)), "base");
-  Arguments one_buffer(16, 16, 128, 128, 512, 1024);
+  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 1024)), "split");
+  EXPECT_EQ(chosen(Arguments(128, 1, 576, 512, 2048, 2048)), "split");
+  EXPECT_EQ(chosen(Arguments(64, 16, 128, 128, 2048, 20000)), "split");  // 160 MiB of keys
+  EXPECT_EQ(chosen(Arguments(64, 16, 126, 128, 2048, 2048)), "base");
+  Arguments one_buffer(32, 16, 128, 128, 2048, 2048);
   one_buffer.args.out.buffer = &one_buffer.q;
   EXPECT_EQ(chosen(one_buffer), "split");
   capabilities.software = true;
-  EXPECT_EQ(chosen(Arguments(16, 16, 128, 128, 512, 1024)), "base");
+  EXPECT_EQ(chosen(Arguments(32, 16, 128, 128, 2048, 2048)), "base");
   const auto made = plan_attend(Arguments(32, 4, 128, 256, 100, 1000).args, capabilities, "tile");
   ASSERT_TRUE(made.ok()) << made.error().to_line();
   ASSERT_EQ(made->steps.size(), 1u);

@@ -73,23 +73,41 @@ fn weigh(place: Place, thread: u32) {
   }
 }
 
+// Eight keys' values of four columns.
+struct Eight {
+//@for K 8
+  value${K}: vec4<f32>,
+//@endfor
+}
+
+fn load_eight(place: Place, eight: u32, quad: u32) -> Eight {
+  let key = place.first_key + 8u * eight;
+  return Eight(
+//@for K 8
+      load_value(value_offset(place.kv_head, key + ${K}u), 4u * quad, params.value_dim),
+//@endfor
+  );
+}
+
 // Weighted sums of the values, 128 columns at a time: 32 threads take 8 keys, and the eights meet in key_chunk, two rows at a time.
-fn sum_values(place: Place, thread: u32) {
+// `loaded` has the first 128 columns.
+fn sum_values(place: Place, thread: u32, loaded: Eight) {
   let lane = thread % 32u;
   let eight = thread / 32u;
   let quads = (params.value_dim + 3u) / 4u;
+  var values_of = loaded;
   for (var first_quad = 0u; first_quad < quads; first_quad += 32u) {
     let quad = first_quad + lane;
-//@for K 8
-    let value${K} = load_value(value_offset(place.kv_head, place.first_key + 8u * eight + ${K}u), 4u * quad, params.value_dim);
-//@endfor
+    if (first_quad > 0u) {
+      values_of = load_eight(place, eight, quad);
+    }
     for (var row = 0u; row < place.rows; row += 2u) {
       workgroupBarrier();  // key_chunk has been read
       for (var i = 0u; i < 2u; i++) {
         let at = (row + i) * kBlockKeys + 8u * eight;
         var sum = vec4<f32>(0.0);
 //@for K 8
-        sum = fma(vec4<f32>(weights[at + ${K}u]), value${K}, sum);
+        sum = fma(vec4<f32>(weights[at + ${K}u]), values_of.value${K}, sum);
 //@endfor
         key_chunk[(8u * i + eight) * 32u + lane] = sum;
       }
@@ -122,6 +140,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     return;
   }
+  let loaded = load_eight(place, thread / 32u, thread % 32u);  // on its way while the scores are made
   let products = block_products(place, place.rows, thread, params.key_dim);
   let key = thread % kBlockKeys;
   for (var i = 0u; i < 4u; i++) {
@@ -132,5 +151,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   workgroupBarrier();
   weigh(place, thread);
-  sum_values(place, thread);
+  sum_values(place, thread, loaded);
 }

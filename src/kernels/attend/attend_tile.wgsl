@@ -104,11 +104,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var score1 = vec4<f32>(0.0);
     var score2 = vec4<f32>(0.0);
     var score3 = vec4<f32>(0.0);
+    var loaded = load_tile(item, item_at, item.col);
     for (var first_col = 0u; first_col < params.key_dim; first_col += kChunkCols) {
-      let loaded = load_tile(item, item_at, first_col + item.col);
       workgroupBarrier();  // the chunk has been read
       store_block(item, loaded);
       workgroupBarrier();
+      loaded = load_tile(item, item_at, first_col + kChunkCols + item.col);
       for (var quad = 0u; quad < kChunkQuads; quad++) {
         let key_at = 4u * quad * kKeyQuads + (key_quad ^ (quad * kSwizzle));
         let row_at = kKeyTile + 4u * quad * kRowQuads + (row_quad ^ ((quad * kSwizzle) & kRowMask));

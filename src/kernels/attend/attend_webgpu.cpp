@@ -8,8 +8,8 @@ constexpr uint32_t kCombineThreads = 64;
 constexpr uint32_t kSplitRows = 16;  // packed rows of a workgroup
 constexpr uint32_t kTileRows = 64;
 constexpr uint32_t kTileStorageBytes = 32768;
-// A tile's workgroup takes its rows through all their keys: below so many workgroups, the blocks of keys are spread instead.
-constexpr uint64_t kTileWorkgroups = 128;
+// A tile's workgroup takes its rows through all their keys: below so many workgroups, spread blocks of keys are faster (measured).
+constexpr uint64_t kTileWorkgroups = 1024;
 constexpr uint64_t kTileColumnTiles = 2;  // every one of them computes the scores
 
 struct RowParams {

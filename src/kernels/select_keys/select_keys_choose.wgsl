@@ -48,11 +48,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     atomicStore(&counts[thread], 0u);
     workgroupBarrier();
     let above = select(0xffffffffu << (shift + 8u), 0u, shift == 24u);  // bytes that are settled
-    for (var key = thread; key < visible; key += kThreads) {
-      let score = scores[row_at + key];
-      if ((score & above) == threshold) {
-        atomicAdd(&counts[(score >> shift) & 255u], 1u);
+    for (var key = thread; key < visible; key += 4u * kThreads) {
+//@for I 4
+      let score${I} = scores[row_at + min(key + ${I}u * kThreads, visible - 1u)];
+//@endfor
+//@for I 4
+      if (key + ${I}u * kThreads < visible && (score${I} & above) == threshold) {
+        atomicAdd(&counts[(score${I} >> shift) & 255u], 1u);
       }
+//@endfor
     }
     workgroupBarrier();
     var larger = 0u;
