@@ -41,8 +41,9 @@ HWY_INLINE void head_products(const float* q, const float* key, uint64_t dim, fl
   for (uint64_t h = 0; h < kHeads; ++h) products[h] = hn::GetLane(hn::SumOfLanes(d, sum[h]));
 }
 
-// Larger scores give larger numbers; -0 counts as 0.
+// Larger scores give larger numbers; -0 counts as 0, and a NaN is above all (as common/order_key.wgsl has it).
 inline uint32_t ordered(float score) {
+  if (score != score) return 0xffffffffu;
   const uint32_t bits = std::bit_cast<uint32_t>(score == 0 ? 0.0f : score);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }

@@ -30,6 +30,7 @@ struct Params {
 const kNowhere: u32 = 0xffffffff;
 const kBlockKeys: u32 = 64;
 //@include attend/block_products.wgsl
+//@include common/order_key.wgsl
 
 var<workgroup> shares: array<f32, 1024>;  // [head][key]
 
@@ -46,12 +47,6 @@ fn query_at(place: Place, head: u32) -> u32 {
 fn key_at(place: Place, key: u32) -> u32 {
   let at = params.k_offset + (place.first_key + key - params.key_origin) * params.k_stride;
   return select(kNowhere, at, place.first_key + key < params.key_count);
-}
-
-// Larger scores give larger numbers; -0 counts as 0.
-fn ordered(score: f32) -> u32 {
-  let bits = select(bitcast<u32>(score), 0u, score == 0.0);
-  return select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
 }
 
 @compute @workgroup_size(256)
@@ -85,6 +80,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
   }
   if (thread < kBlockKeys && place.first_key + key < params.key_count) {
-    scores[place.row * params.key_count + place.first_key + key] = ordered(score);
+    scores[place.row * params.key_count + place.first_key + key] = order_key(bitcast<u32>(score));
   }
 }
