@@ -152,6 +152,9 @@ Toggles::Toggles(ToggleSet set) {
   enabled_.push_back("enable_immediate_error_handling");
   // Timestamps at the device's own resolution instead of steps of 0.1 ms.
   disabled_.push_back("timestamp_quantization");
+  // Workgroup memory is zeroed by a loop in the shader: SwiftShader turns the driver's way into a store per element, which takes seconds to
+  // compile.
+  disabled_.push_back("use_vulkan_zero_initialize_workgroup_memory_extension");
   if (set == ToggleSet::fast) {
     enabled_.insert(enabled_.end(),
                     {"skip_validation", "disable_robustness", "disable_workgroup_init", "disable_polyfills_on_integer_div_and_mod"});
