@@ -14,7 +14,7 @@ TEST(CachedExpertsOnWebgpu, EveryBudgetGivesTheBitsOfResidentExperts) {
   compute::Backend* backend = tests::shared_webgpu_backend();
   ASSERT_NE(backend, nullptr);
   const FakeStore store({8, 0, 8}, {24, 16, DType::f32, false});
-  const std::array<uint32_t, 4> budgets = {1, 3, 7, 16};
+  const std::array<uint32_t, 3> budgets = {1, 7, 16};
   testing::check_every_budget(*backend, store, budgets);
 }
 
@@ -22,8 +22,8 @@ TEST(CachedExpertsOnWebgpu, HostMemoryMayBeSmallerOrLargerThanTheDevices) {
   compute::Backend* backend = tests::shared_webgpu_backend();
   ASSERT_NE(backend, nullptr);
   const FakeStore store({8, 0, 8}, {24, 16, DType::f32, false});
-  const std::array<uint32_t, 2> budgets = {1, 5};
-  for (const uint32_t host_slots : {1u, 2u, 16u}) testing::check_every_budget(*backend, store, budgets, host_slots);
+  const std::array<uint32_t, 1> budgets = {5};
+  for (const uint32_t host_slots : {1u, 16u}) testing::check_every_budget(*backend, store, budgets, host_slots);
 }
 
 TEST(CachedExpertsOnWebgpu, AFailingReadEndsItsCallOnly) {

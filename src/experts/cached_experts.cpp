@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint32_t kPinnedShare = 2;    // one slot in so many may be pinned
 constexpr uint32_t kLearningRows = 16;  // of a call; more teach little that is new
-constexpr uint32_t kGuessRowsMax = 16;  // a call with more rows uses most experts of the next layer anyway: the policy keeps them
 
 std::vector<uint32_t> experts_per_layer(const ExpertStore& store) {
   std::vector<uint32_t> counts;
@@ -65,14 +64,14 @@ class CachedExperts::DeviceLeases {
   std::vector<Placed> placed_;
 };
 
-CachedExperts::CachedExperts(compute::Backend& backend, const models::Blueprint& blueprint, const ExpertStore& store,
-                             const Options& options)
+CachedExperts::CachedExperts(compute::Backend& backend, const models::Blueprint& blueprint, const ExpertStore& store, Options& options)
     : backend_(backend),
       activations_(blueprint.layers.size()),
       store_(store),
       prefetch_(options.prefetch),
       usage_(experts_per_layer(store)),
-      next_(experts_per_layer(store)) {
+      next_(experts_per_layer(store)),
+      router_guess_(std::move(options.router_guess)) {
   for (size_t layer = 0; layer < activations_.size(); ++layer) {
     if (const auto* moe = std::get_if<models::MoeSpec>(&blueprint.layers[layer].feed_forward)) activations_[layer] = moe->activation;
   }
@@ -84,7 +83,7 @@ CachedExperts::~CachedExperts() {
 }
 
 Result<std::unique_ptr<CachedExperts>> CachedExperts::create(compute::Backend& backend, const models::Blueprint& blueprint,
-                                                             const ExpertStore& store, const Options& options, const ExpertUsage& usage) {
+                                                             const ExpertStore& store, Options options, const ExpertUsage& usage) {
   CHORUS_CHECK(store.layers() == blueprint.layers.size());
   std::unique_ptr<CachedExperts> cached(new CachedExperts(backend, blueprint, store, options));
   CHORUS_TRY(cached->make_room(options));
@@ -139,10 +138,18 @@ Status CachedExperts::run(compute::Batch& batch, const models::ExpertCall& call)
   CHORUS_CHECK(call.layer < store_.layers() && store_.experts(call.layer) > 0 && call.experts != nullptr && call.top_k > 0);
   {
     const Timer timer(times_.routes);
+    bool guesses = false;
+    if (prefetch_ && router_guess_) {
+      CHORUS_ASSIGN(guesses, router_guess_->record(batch, call));
+    }
     CHORUS_TRY(batch.submit());
     pending_.clear();
     pending_device_.reset();
     CHORUS_TRY(read_routes(call));
+    guesses_.clear();
+    if (guesses) {
+      CHORUS_ASSIGN(guesses_, router_guess_->read());
+    }
   }
   CHORUS_TRY(collect_wanted(call));
   learn(call);
@@ -185,9 +192,11 @@ void CachedExperts::learn(const models::ExpertCall& call) {
 }
 
 void CachedExperts::guess_next(const models::ExpertCall& call) {
-  if (!prefetch_ || guessed_ || call.x.rows > kGuessRowsMax) return;
+  if (!prefetch_ || guessed_ || call.x.rows > RouterGuess::kRowsMax) return;
   guessed_ = true;
-  auto keys = next_.likely(call.layer, routes_, wanted_.size() + call.top_k / 2);
+  const CacheStatistics numbers = cache_->statistics();
+  if (!judge_.worth_making(numbers.prefetches, numbers.prefetches_used)) return;
+  auto keys = guesses_.empty() ? next_.likely(call.layer, routes_, wanted_.size()) : guesses_;
   if (device_) std::erase_if(keys, [&](ExpertKey key) { return device_->find(key).has_value(); });
   cache_->prefetch(keys);
 }

@@ -19,6 +19,7 @@
 #include "experts/expert_store.h"
 #include "experts/expert_usage.h"
 #include "experts/next_experts.h"
+#include "experts/router_guess.h"
 #include "models/blueprint.h"
 #include "models/expert_executor.h"
 
@@ -43,10 +44,11 @@ class CachedExperts final : public models::ExpertExecutor {
     uint32_t device_slots = 0;  // not used where the backend computes from host memory
     bool prefetch = true;
     uint32_t reading_threads = 4;
+    std::unique_ptr<RouterGuess> router_guess;  // null: guesses come from what was chosen together before
   };
   // Backend and store must outlive it. `usage`: what earlier runs used; its most used experts are pinned and, with prefetch, read ahead.
   static Result<std::unique_ptr<CachedExperts>> create(compute::Backend& backend, const models::Blueprint& blueprint,
-                                                       const ExpertStore& store, const Options& options, const ExpertUsage& usage);
+                                                       const ExpertStore& store, Options options, const ExpertUsage& usage);
   ~CachedExperts() override;
 
   Status run(compute::Batch& batch, const models::ExpertCall& call) override;
@@ -66,7 +68,7 @@ class CachedExperts final : public models::ExpertExecutor {
   };
   struct HostArena;
 
-  CachedExperts(compute::Backend& backend, const models::Blueprint& blueprint, const ExpertStore& store, const Options& options);
+  CachedExperts(compute::Backend& backend, const models::Blueprint& blueprint, const ExpertStore& store, Options& options);
   Status make_room(const Options& options);
   void pin(const ExpertUsage& usage);
 
@@ -94,6 +96,9 @@ class CachedExperts final : public models::ExpertExecutor {
   ExecutorTimes times_;
   ExpertUsage usage_;
   NextExperts next_;
+  std::unique_ptr<RouterGuess> router_guess_;
+  GuessJudge judge_;
+  std::vector<ExpertKey> guesses_;  // of the router, for the layer after this call's
 
   std::shared_ptr<compute::Buffer> slots_buffer_;
   std::vector<uint32_t> routes_, slots_, slot_of_;  // of the call at hand

@@ -11,6 +11,7 @@
 #include "experts/packed_store.h"
 #include "experts/shard_store.h"
 #include "formats/test_tools.h"
+#include "models/language_model.h"
 #include "models/random_checkpoint.h"
 
 namespace chorus::experts {
@@ -69,7 +70,7 @@ TEST(CachedExperts, AFailingReadEndsItsCallOnly) {
 TEST(CachedExperts, ARouteToNoExpertIsAnError) {
   const auto backend = make_backend();
   const FakeStore store({8, 0, 8}, kShape);
-  auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {4, 4, true, 1}, {});
+  auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {4, 4, true, 1, nullptr}, {});
   ASSERT_TRUE(cached.ok());
   auto call = testing::make_call(store, 0, 1, 3, 1);
   call.routes[1] = 8;
@@ -82,7 +83,7 @@ TEST(CachedExperts, ARouteToNoExpertIsAnError) {
 TEST(CachedExperts, RepeatedPassesHitAndGuessesComeTrue) {
   const auto backend = make_backend();
   const FakeStore store({8, 8, 8, 8}, kShape);
-  auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {32, 32, true, 2}, {});
+  auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {32, 32, true, 2, nullptr}, {});
   ASSERT_TRUE(cached.ok());
   std::vector<testing::Call> pass;
   for (uint32_t layer = 0; layer < 4; ++layer) pass.push_back(testing::make_call(store, layer, 1, 3, layer + 3));
@@ -92,7 +93,7 @@ TEST(CachedExperts, RepeatedPassesHitAndGuessesComeTrue) {
   EXPECT_EQ(numbers.hits, 36u);
   EXPECT_EQ(numbers.reads, 12u);
   // A cache for half of them, and another text in between: guesses are made, and some come true.
-  auto half = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {8, 8, true, 2}, {});
+  auto half = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {8, 8, true, 2, nullptr}, {});
   ASSERT_TRUE(half.ok());
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(testing::run_pass(*backend, **half, pass, kShape.hidden, 3).ok());
   EXPECT_GT((*half)->cache_statistics().prefetches, 0u);
@@ -150,6 +151,58 @@ TEST_F(SystemFixture, DecidesByTheBudget) {
   EXPECT_NE(none.error().message.find("--expert-ram: expected at least the 24576 bytes (24.0 KB) of one expert of this model, found 24575"),
             std::string::npos)
       << none.error().message;
+}
+
+// Logits of a whole model, prompt and tokens after it, under one budget.
+std::vector<float> logits_under(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint, const ExpertOptions& options,
+                                CacheStatistics& numbers) {
+  std::vector<float> all;
+  const auto run = [&]() -> Status {
+    CHORUS_ASSIGN(const auto system, open_experts(backend, checkpoint, DType::f32, options));
+    CHORUS_ASSIGN(const auto model,
+                  models::LanguageModel::load(backend, checkpoint.blueprint, *checkpoint.weights, system->executor(), {}));
+    CHORUS_ASSIGN(const auto sequence, model->new_sequence(32));
+    std::vector<uint32_t> tokens = {5, 9, 33, 2, 60, 17, 8};
+    for (int step = 0; step < 8; ++step) {
+      const models::SequenceStep next{sequence.get(), tokens};
+      CHORUS_ASSIGN(const models::Logits logits, model->forward({&next, 1}, models::OutputRows::last));
+      std::vector<float> row(checkpoint.blueprint.vocabulary);
+      CHORUS_TRY(backend.read(*logits.buffer, 0, std::as_writable_bytes(std::span(row))));
+      tokens = {static_cast<uint32_t>(std::max_element(row.begin(), row.end()) - row.begin())};
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    numbers = system->statistics().cache;
+    return {};
+  };
+  const auto status = run();
+  EXPECT_TRUE(status.ok()) << status.error().to_line();
+  return all;
+}
+
+TEST(ModelUnderABudget, LogitsAreTheSameBits) {
+  const auto backend = make_backend();
+  const TemporaryFolder folder;
+  const models::RandomMoeSizes sizes{4, 64, 32, 8, 3, 4, 2, 16, 64, 512};
+  const auto config = models::random_moe_config("qwen3_moe", sizes);
+  ASSERT_TRUE(config.ok());
+  ASSERT_TRUE(models::write_random_checkpoint(folder.path() / "model", *config, {}).ok());
+  const auto checkpoint = models::open_language_checkpoint(folder.path() / "model");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().to_line();
+  constexpr uint64_t kRecord = 3ull * 64 * 32 * 4;
+  ExpertOptions options;
+  options.usage_file = "";
+  CacheStatistics numbers;
+  const auto expected = logits_under(*backend, *checkpoint, options, numbers);
+  ASSERT_EQ(expected.size(), 8u * 64);
+  for (const uint64_t experts : {1, 4, 16, 31}) {
+    for (const bool prefetch : {false, true}) {
+      options.expert_ram_bytes = experts * kRecord;
+      options.prefetch = prefetch;
+      EXPECT_TRUE(testing::same_bits(logits_under(*backend, *checkpoint, options, numbers), expected)) << experts << " " << prefetch;
+      EXPECT_GT(numbers.misses, 0u);
+      EXPECT_EQ(numbers.prefetches > 0, prefetch && experts >= 4) << experts;
+    }
+  }
 }
 
 TEST_F(SystemFixture, KeepsUsageBesideTheModelAndReadsItAgain) {

@@ -62,6 +62,7 @@ bool ExpertCache::cancel_a_guess() {
     SlotState& state = states_[slot];
     if ((state.phase != Phase::guessed && state.phase != Phase::warming) || policy_.leases(slot) != 1) continue;
     if (!pool_->cancel(state.key)) continue;
+    if (state.phase == Phase::guessed) --statistics_.prefetches;
     policy_.forget(slot);
     state = {};
     return true;
@@ -218,6 +219,7 @@ void ExpertCache::drop_guesses_except(std::span<const ExpertKey> keys) {
     SlotState& state = states_[slot];
     if (state.phase != Phase::guessed || policy_.leases(slot) != 1) continue;
     if (std::find(keys.begin(), keys.end(), state.key) != keys.end() || !pool_->cancel(state.key)) continue;
+    --statistics_.prefetches;
     policy_.forget(slot);
     state = {};
   }

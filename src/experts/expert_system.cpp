@@ -70,7 +70,7 @@ class CachedSystem final : public ExpertSystem {
       : store_(std::move(store)), usage_file_(std::move(usage_file)), log_(std::move(log)) {}
   ~CachedSystem() override { save_usage(); }
 
-  Status start(compute::Backend& backend, const models::Blueprint& blueprint, const CachedExperts::Options& options) {
+  Status start(compute::Backend& backend, const models::Blueprint& blueprint, CachedExperts::Options options) {
     ExpertUsage learned(experts_per_layer());
     if (!usage_file_.empty()) {
       auto loaded = learned.load(usage_file_);
@@ -79,7 +79,7 @@ class CachedSystem final : public ExpertSystem {
         learned = ExpertUsage(experts_per_layer());
       }
     }
-    CHORUS_ASSIGN(experts_, CachedExperts::create(backend, blueprint, *store_, options, learned));
+    CHORUS_ASSIGN(experts_, CachedExperts::create(backend, blueprint, *store_, std::move(options), learned));
     return {};
   }
   void set_plan(ExpertStatistics statistics, std::string plan) {
@@ -205,8 +205,11 @@ Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, co
   numbers.device_slots = input.in_place ? 0 : budget.device_slots;
   const std::string plan = cached_plan(numbers, store->direct(), options);
   auto system = std::make_unique<CachedSystem>(std::move(store), options.usage_file.value_or(usage_file_of(checkpoint.path)), options.log);
-  CHORUS_TRY(
-      system->start(backend, checkpoint.blueprint, {budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads}));
+  CachedExperts::Options executor{budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads, nullptr};
+  if (options.prefetch) {
+    CHORUS_ASSIGN(executor.router_guess, RouterGuess::load(backend, checkpoint.blueprint, *checkpoint.weights, dtype));
+  }
+  CHORUS_TRY(system->start(backend, checkpoint.blueprint, std::move(executor)));
   system->set_plan(numbers, plan);
   return std::unique_ptr<ExpertSystem>(std::move(system));
 }

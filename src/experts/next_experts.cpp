@@ -47,4 +47,13 @@ std::vector<ExpertKey> NextExperts::likely(uint32_t layer, std::span<const uint3
   return keys;
 }
 
+bool GuessJudge::worth_making(uint64_t begun, uint64_t used) {
+  if (begun >= begun_ + kWindow) {
+    pay_ = 2 * (used - used_) >= begun - begun_;
+    begun_ = begun;
+    used_ = used;
+  }
+  return ++calls_ % kTryEvery == 0 || pay_;
+}
+
 }  // namespace chorus::experts

@@ -25,4 +25,20 @@ class NextExperts {
   std::vector<std::vector<uint8_t>> seen_;  // per layer: [here][next], halved when one is full
 };
 
+// Whether guesses pay: a wrong one costs the disk's time and another expert's place. Made while at least half of the last ones came true;
+// otherwise one call in kTryEvery makes some, to see whether the text has changed.
+class GuessJudge {
+ public:
+  static constexpr uint64_t kWindow = 64;
+  static constexpr uint64_t kTryEvery = 16;
+
+  // begun and used: of all guesses since the start.
+  bool worth_making(uint64_t begun, uint64_t used);
+
+ private:
+  uint64_t begun_ = 0, used_ = 0;  // at the start of the window
+  uint64_t calls_ = 0;
+  bool pay_ = true;
+};
+
 }  // namespace chorus::experts

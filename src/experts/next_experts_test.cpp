@@ -46,6 +46,18 @@ TEST(NextExperts, OrderLastsAndNoNumberIsTooLarge) {
   EXPECT_EQ(likely[1].expert, 3u);
 }
 
+TEST(GuessJudge, StopsWhenMostGuessesAreWrongAndTriesAgain) {
+  GuessJudge judge;
+  EXPECT_TRUE(judge.worth_making(0, 0));
+  EXPECT_TRUE(judge.worth_making(63, 0));  // too few to tell
+  EXPECT_FALSE(judge.worth_making(64, 31));
+  int made = 0;
+  for (uint64_t i = 0; i < 10 * GuessJudge::kTryEvery; ++i) made += judge.worth_making(64, 31);
+  EXPECT_EQ(made, 10);
+  EXPECT_TRUE(judge.worth_making(128, 63));  // 32 of the last 64
+  EXPECT_TRUE(judge.worth_making(128, 63));
+}
+
 TEST(ExpertUsage, KeepsHalfOfOlderRuns) {
   const formats::testing::TemporaryFolder folder;
   const auto path = folder.path() / "usage.json";

@@ -1,0 +1,48 @@
+// A guess at the next layer's experts by its own router, on a row that it has not seen yet: the input of this layer's experts, which
+// differs from that of the next layer by one layer's contribution. Never changes a result: it has its own weights and buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/backend.h"
+#include "experts/expert_store.h"
+#include "formats/checkpoint.h"
+#include "models/blueprint.h"
+#include "models/expert_executor.h"
+
+namespace chorus::experts {
+
+class RouterGuess {
+ public:
+  static constexpr uint32_t kRowsMax = 16;  // a call with more rows uses most experts of the next layer anyway
+
+  // Keeps a copy of every router but the first layer's, in `dtype`: for 48 layers of 128 experts of 2048 columns in bf16 25 MB.
+  static Result<std::unique_ptr<RouterGuess>> load(compute::Backend& backend, const models::Blueprint& blueprint,
+                                                   const formats::WeightSource& weights, DType dtype);
+
+  // Records the guess for the layer after call.layer; false when there is none to make (the last layer, too many rows).
+  Result<bool> record(compute::Batch& batch, const models::ExpertCall& call);
+  // What was recorded and has been submitted: experts of next layer, best ranks of all rows first, each once.
+  Result<std::vector<ExpertKey>> read();
+
+ private:
+  struct Router {
+    uint32_t next = 0;  // the layer after this one that has experts; 0: none
+    models::MoeSpec spec;
+    std::shared_ptr<compute::Weight> weight;
+    std::shared_ptr<compute::Buffer> bias, correction;
+  };
+  explicit RouterGuess(compute::Backend& backend) : backend_(backend) {}
+  Result<std::shared_ptr<compute::Buffer>> load_vector(const formats::WeightSource& weights, const std::string& name, uint32_t count);
+
+  compute::Backend& backend_;
+  std::vector<Router> routers_;  // by layer
+  std::shared_ptr<compute::Buffer> logits_, experts_, weights_;
+  uint32_t layer_ = 0, routes_ = 0, top_k_ = 0;  // of the recorded guess
+};
+
+}  // namespace chorus::experts
