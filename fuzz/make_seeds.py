@@ -150,5 +150,15 @@ def pickle_seeds():
     write("pickle", "state_dict", b"\x80\x02ccollections\nOrderedDict\n)R}(X\x01\x00\x00\x00a](K\x01NeX\x01\x00\x00\x00b\x8a\x02\x00\x80u" + b"b.")
 
 
-for seeds in (safetensors_seeds, config_seeds, tokenizer_seeds, text_seeds, request_seeds, head_seeds, pickle_seeds):
+def template_seeds():
+    """The templates and short expressions that the tests compare with Jinja2."""
+    data = ROOT.parent / "tests/data"
+    for path in sorted((data / "templates").glob("*.jinja")):
+        write("template", path.stem, path.read_bytes())
+    for case in json.loads((data / "templates.cases.json").read_text())["cases"]:
+        if isinstance(case["template"], str):
+            write("template", case["name"].replace(".", "-"), case["template"].encode())
+
+
+for seeds in (safetensors_seeds, config_seeds, tokenizer_seeds, text_seeds, request_seeds, head_seeds, pickle_seeds, template_seeds):
     seeds()

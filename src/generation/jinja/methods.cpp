@@ -344,13 +344,14 @@ Result<std::vector<std::pair<Value, Value>>> named_members(const Arguments& argu
     if (!base.is(Kind::dict)) return bad_value(std::string("expected a dict, found ") + type_name(base));
     members.insert(members.end(), base.members().begin(), base.members().end());
   }
-  for (const auto& [name, value] : arguments.named) {
-    const auto found =
-        std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first.is(Kind::string) && m.first.text() == name; });
+  for (const auto& argument : arguments.named) {
+    const auto found = std::find_if(members.begin(), members.end(), [&](const auto& member) {
+      return member.first.is(Kind::string) && member.first.text() == argument.first;
+    });
     if (found != members.end()) {
-      found->second = value;
+      found->second = argument.second;
     } else {
-      members.emplace_back(Value::string(name), value);
+      members.emplace_back(Value::string(argument.first), argument.second);
     }
   }
   return members;
