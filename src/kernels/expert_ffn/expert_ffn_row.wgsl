@@ -41,12 +41,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
   let input = input_row(route);
   var sum_0 = vec4<f32>();
   var sum_1 = vec4<f32>();
-  var unit = lane;
-  // Loads of several steps are under way at once.
-  for (; unit + (steps - 1u) * width < units; unit += steps * width) {
+  // Loads of all steps are under way at once. Behind the row, weights and input are zero.
+  for (var unit = lane; unit < units; unit += steps * width) {
 //@for S $STEPS
-    let w_0_${S} = records[first + unit + ${S}u * width];
-    let w_1_${S} = records[second + unit + ${S}u * width];
+    var w_0_${S} = vec4<u32>();
+    var w_1_${S} = vec4<u32>();
+    if (unit + ${S}u * width < units) {
+      w_0_${S} = records[first + unit + ${S}u * width];
+      w_1_${S} = records[second + unit + ${S}u * width];
+    }
 //@endfor
 //@for S $STEPS
     for (var quad = 0u; quad < unit_quads; quad++) {
@@ -56,15 +59,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
     }
 //@endfor
   }
-  for (; unit < units; unit += width) {                                //@if STEPS!=1
-    let w_0 = records[first + unit];                                   //@if STEPS!=1
-    let w_1 = records[second + unit];                                  //@if STEPS!=1
-    for (var quad = 0u; quad < unit_quads; quad++) {                   //@if STEPS!=1
-      let value = load_input(input, unit * unit_quads + quad);         //@if STEPS!=1
-      sum_0 = fma(widen(w_0, quad), value, sum_0);                     //@if STEPS!=1
-      sum_1 = fma(widen(w_1, quad), value, sum_1);                     //@if STEPS!=1
-    }                                                                  //@if STEPS!=1
-  }                                                                    //@if STEPS!=1
   let parts_of_lane = vec2<f32>((sum_0.x + sum_0.y) + (sum_0.z + sum_0.w), (sum_1.x + sum_1.y) + (sum_1.z + sum_1.w));
   let sums = add_up(parts_of_lane, thread);
   if (lane == 0u) {
