@@ -324,20 +324,19 @@ TEST(TokenizerFile, CutAnywhereGivesOneLine) {
 
 TEST(Tokenizer, LeadingTokensComeFromTheTemplateOfThePostProcessor) {
   const auto leading = [](const std::string& processor) {
-    const std::string json = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "decoder": {"type": "ByteLevel"},
-      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-      "added_tokens": [{"id": 5, "content": "<s>", "special": true}], "post_processor": )" +
-                             processor + "}";
-    const auto parsed = Tokenizer::parse(json);
+    JsonValue document = small_document();
+    auto made = parse_json(processor);
+    EXPECT_TRUE(made.ok()) << processor;
+    document.set("post_processor", made.ok() ? *made : JsonValue());
+    const auto parsed = Tokenizer::parse(json_dumps(document));
     EXPECT_TRUE(parsed.ok()) << (parsed.ok() ? "" : parsed.error().to_line());
     return parsed.ok() ? std::vector<uint32_t>(parsed->leading_tokens().begin(), parsed->leading_tokens().end())
                        : std::vector<uint32_t>{99};
   };
-  const std::string single =
-      R"([{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}])";
-  const std::string process = R"({"type": "TemplateProcessing", "single": )" + single + "}";
-  EXPECT_EQ(leading(process), std::vector<uint32_t>{5});
-  EXPECT_EQ(leading(R"({"type": "Sequence", "processors": [{"type": "ByteLevel"}, )" + process + "]}"), std::vector<uint32_t>{5});
+  const std::string process = R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+    {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<|endoftext|>"}}]})";
+  EXPECT_EQ(leading(process), std::vector<uint32_t>{600});
+  EXPECT_EQ(leading(R"({"type": "Sequence", "processors": [{"type": "ByteLevel"}, )" + process + "]}"), std::vector<uint32_t>{600});
   EXPECT_TRUE(leading("null").empty());
   EXPECT_TRUE(leading(R"({"type": "ByteLevel"})").empty());
   EXPECT_TRUE(leading(R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]})").empty());
