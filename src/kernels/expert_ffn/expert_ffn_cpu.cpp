@@ -120,8 +120,8 @@ HWY_INLINE void add_products(const LoadWeights& load_row, const LoadX& load_x, V
 // Weights are asked for this far ahead of their use, front to back: several rows at once are too many streams for the processor to foresee.
 constexpr uint64_t kBytesAhead = 32 << 10;
 
-// partial[i][r][lane] (=|+=) products of the columns [begin, end).
-template <uint64_t kRows, uint64_t kWide, typename Stored>
+// partial[i][r][lane] (=|+=) products of the columns [begin, end). kAsk: this tile is the first to read its weights.
+template <uint64_t kRows, uint64_t kWide, bool kAsk, typename Stored>
 HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* HWY_RESTRICT partial) {
   const Floats d;
   Vector sum[kRows][kWide];
@@ -134,7 +134,7 @@ HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, ui
   }
   uint64_t k = begin;
   for (; k + kLanes <= end; k += kLanes) {
-    if constexpr (kRows == 1) {
+    if constexpr (kAsk) {
       const char* ahead = reinterpret_cast<const char*>(weights[0] + kWide * k) + kBytesAhead;
 #pragma GCC unroll 8
       for (uint64_t line = 0; line < kWide * kLanes * sizeof(Stored); line += 64) __builtin_prefetch(ahead + line, 0, 2);
@@ -175,15 +175,16 @@ HWY_INLINE void add_lanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float* H
 }
 
 // The next tile of at most `left` rows of x; returns how many it took.
-template <typename Stored>
+template <bool kAsk, typename Stored>
 HWY_NOINLINE uint64_t next_tile(uint64_t left, const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end,
                                 float* partial) {
 #if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
-  if (left >= 6) return dot_tile<6, 4>(weights, x, begin, end, partial), 6;
+  if (left >= 6) return dot_tile<6, kWeightRows, kAsk>(weights, x, begin, end, partial), 6;
+  if (left >= 4) return dot_tile<4, kWeightRows, kAsk>(weights, x, begin, end, partial), 4;
 #endif
-  if (left >= 3) return dot_tile<3, 4>(weights, x, begin, end, partial), 3;
-  if (left == 2) return dot_tile<2, 4>(weights, x, begin, end, partial), 2;
-  return dot_tile<1, 4>(weights, x, begin, end, partial), 1;
+  if (left >= 3) return dot_tile<3, kWeightRows, kAsk>(weights, x, begin, end, partial), 3;
+  if (left == 2) return dot_tile<2, kWeightRows, kAsk>(weights, x, begin, end, partial), 2;
+  return dot_tile<1, kWeightRows, kAsk>(weights, x, begin, end, partial), 1;
 }
 
 // Rows [row, row + kWide) of the task, the last one again where there are fewer.
@@ -211,7 +212,7 @@ void dot_rows_of_one(const DotTask& task) {
   for (uint64_t row = 0; row < task.row_count; row += kWide) {
     const Stored* weights[kWide];
     find_rows<kWide>(task, row, weights);
-    dot_tile<1, kWide>(weights, task.x, 0, task.depth, task.partial);
+    dot_tile<1, kWide, true>(weights, task.x, 0, task.depth, task.partial);
     for (uint64_t r = 0; r < kWide; r += 4) finish_rows(task, row + r, task.partial + r * kLanesMost, task.sums[0]);
   }
 }
@@ -225,8 +226,9 @@ void dot_rows_of(const DotTask& task) {
     find_rows<kWeightRows>(task, row, weights);
     for (uint64_t begin = 0; begin < task.depth; begin += block) {
       const uint64_t end = begin + block < task.depth ? begin + block : task.depth;
-      for (uint64_t i = 0; i < task.x_count;) {
-        i += next_tile(task.x_count - i, weights, task.x + i, begin, end, task.partial + i * kWeightRows * kLanesMost);
+      uint64_t done = next_tile<true>(task.x_count, weights, task.x, begin, end, task.partial);
+      while (done < task.x_count) {
+        done += next_tile<false>(task.x_count - done, weights, task.x + done, begin, end, task.partial + done * kWeightRows * kLanesMost);
       }
     }
     for (uint64_t i = 0; i < task.x_count; ++i) finish_rows(task, row, task.partial + i * kWeightRows * kLanesMost, task.sums[i]);
