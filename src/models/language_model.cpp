@@ -89,6 +89,7 @@ class Model final : public LanguageModel {
  private:
   Status plan_rows(const LanguageModelOptions& options);
   Status make_workspace();
+  Result<BufferPtr> logits_buffer(uint64_t bytes, bool keep);
   Status check_steps(std::span<const SequenceStep> steps, std::vector<SequenceState*>& sequences) const;
   Status run_prompt(const PassStep& prompt, bool all, compute::Buffer* logits, uint64_t logits_row);
   Status run_pass(std::span<const PassStep> steps, const PassOutput& output);
@@ -109,6 +110,7 @@ class Model final : public LanguageModel {
   uint32_t routes_max_ = 0;
   ScratchColumns scratch_columns_{};
   std::unique_ptr<Workspace> workspace_;  // made by the first pass
+  BufferPtr spare_logits_;                // of an earlier call; free when nobody else holds it
 };
 
 uint64_t matrix_bytes(const Blueprint& blueprint, const compute::Backend& backend, DType dtype) {
@@ -209,6 +211,14 @@ Status Model::make_workspace() {
   return {};
 }
 
+// A GPU binds the same buffer faster than a new one, and a step of decoding asks for one each time.
+Result<BufferPtr> Model::logits_buffer(uint64_t bytes, bool keep) {
+  if (spare_logits_ && spare_logits_.use_count() == 1 && spare_logits_->bytes() == bytes) return spare_logits_;
+  CHORUS_ASSIGN(BufferPtr made, backend_.create_buffer(bytes, "logits"));
+  if (keep) spare_logits_ = made;
+  return made;
+}
+
 Result<std::unique_ptr<Sequence>> Model::new_sequence(uint32_t capacity) const {
   if (capacity > blueprint_.context) {
     return make_error(ErrorCode::limit_exceeded, "sequence: room for " + std::to_string(capacity) + " tokens, the model reads at most " +
@@ -299,7 +309,7 @@ Result<Logits> Model::forward(std::span<const SequenceStep> steps, OutputRows ou
   if (rows == 0) return logits;
   if (rows > UINT32_MAX) return make_error(ErrorCode::limit_exceeded, "logits: more rows than 2^32 - 1");
   logits.rows = static_cast<uint32_t>(rows);
-  CHORUS_ASSIGN(logits.buffer, backend_.create_buffer(4 * rows * blueprint_.vocabulary, "logits"));
+  CHORUS_ASSIGN(logits.buffer, logits_buffer(4 * rows * blueprint_.vocabulary, rows <= kSharedRowsMax));
   for (SequenceState* sequence : sequences) sequence->broken_ = true;  // until all went well
   uint64_t logits_row = 0;
   const auto pass_step = [&](size_t i) {
