@@ -2,8 +2,10 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/inspect_language.h"
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
+#include "formats/model_files.h"
 #include "selftest/selftest.h"
 
 namespace chorus::apps {
@@ -124,7 +126,10 @@ void print_json(const Inspection& result, const std::vector<std::string>& tensor
 }
 
 int run_inspect(const InspectFlags& flags) {
+  if (formats::is_model_pack(flags.model)) return inspect_language(flags.model, flags.tensors, flags.json);
   auto result = inspect(flags);
+  const bool other_architecture = !result && result.error().code == ErrorCode::unsupported;
+  if (other_architecture && models::is_language_folder(flags.model)) return inspect_language(flags.model, flags.tensors, flags.json);
   if (!result) return fail(result.error());
   std::vector<std::string> tensors;
   if (flags.tensors) {

@@ -127,6 +127,16 @@ Status check(const GatedDeltaArgs& args) {
   return checker.disjoint(state_out, {qkv, b, a, a_log, dt_bias, state_in, out});
 }
 
+namespace {
+
+Result<Region> check_norm_weight(const Checker& checker, const char* name, const Buffer* weight, const QkNormRopeArgs& args) {
+  if (args.normed) return checker.vector(name, weight, {args.shape.head_dim});
+  if (weight) return checker.fail(std::string(name) + ": expected none without a norm, found one");
+  return Region{name, nullptr, 0, 0, 0, 0};
+}
+
+}  // namespace
+
 Status check(const QkNormRopeArgs& args) {
   const Checker checker("qk_norm_rope");
   const AttentionShape& shape = args.shape;
@@ -137,7 +147,7 @@ Status check(const QkNormRopeArgs& args) {
   }
   CHORUS_TRY(checker.positive("epsilon", args.epsilon));
   CHORUS_ASSIGN(const Region kv, checker.view("kv", args.kv));
-  CHORUS_ASSIGN(const Region k_weight, checker.vector("k_weight", args.k_weight, {shape.head_dim}));
+  CHORUS_ASSIGN(const Region k_weight, check_norm_weight(checker, "k_weight", args.k_weight, args));
   CHORUS_ASSIGN(const Region cosine, checker.view("cosine", args.cosine));
   CHORUS_ASSIGN(const Region sine, checker.view("sine", args.sine));
   CHORUS_ASSIGN(const Region k_out, checker.view("k_out", args.k_out));
@@ -155,9 +165,10 @@ Status check(const QkNormRopeArgs& args) {
   CHORUS_TRY(checker.disjoint(v_out, {kv, k_weight, cosine, sine}));
   if (!args.q_out.buffer) return {};
   CHORUS_ASSIGN(const Region q_gate, checker.view("q_gate", args.q_gate));
-  CHORUS_ASSIGN(const Region q_weight, checker.vector("q_weight", args.q_weight, {shape.head_dim}));
+  CHORUS_ASSIGN(const Region q_weight, check_norm_weight(checker, "q_weight", args.q_weight, args));
   CHORUS_ASSIGN(const Region q_out, checker.view("q_out", args.q_out));
-  CHORUS_TRY(check_head_columns(checker, q_gate, shape.query_heads, shape.head_dim, 2, "2 * query heads * head dim"));
+  CHORUS_TRY(check_head_columns(checker, q_gate, shape.query_heads, shape.head_dim, args.gated ? 2 : 1,
+                                args.gated ? "2 * query heads * head dim" : "query heads * head dim"));
   CHORUS_TRY(check_head_columns(checker, q_out, shape.query_heads, shape.head_dim, 1, "query heads * head dim"));
   CHORUS_TRY(checker.rows(q_gate, kv.rows, "rows of kv"));
   CHORUS_TRY(checker.rows(q_out, kv.rows, "rows of kv"));

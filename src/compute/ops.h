@@ -138,14 +138,16 @@ struct AttentionShape {
   uint32_t head_dim = 0;
 };
 
-// Per head: RMSNorm (1 + w) of queries and keys, then rotate-half RoPE on the first rotary_dim columns; values are copied.
+// Per head: RMSNorm of queries and keys (by `form`; none without `normed`, the weights are null then), then rotate-half RoPE on the first
+// rotary_dim columns; values are copied.
 //   y[i] = x[i] * cos[i] - x[i + r/2] * sin[i];  y[i + r/2] = x[i + r/2] * cos[i] + x[i] * sin[i]   for i < r/2
-// q_gate holds, per query head, query | gate (2 * head_dim columns). q_out.buffer null: only keys and values are made.
+// q_gate holds, per query head, query | gate (2 * head_dim columns), or only the query when not `gated`. q_out.buffer null: only keys and
+// values are made.
 struct QkNormRopeArgs {
   AttentionShape shape;
   uint32_t rotary_dim = 0;  // even, <= head_dim
   float epsilon = 1e-6f;
-  View q_gate;                       // [rows, query_heads * 2 * head_dim] (ignored when q_out.buffer is null)
+  View q_gate;                       // [rows, query_heads * (gated ? 2 : 1) * head_dim] (ignored when q_out.buffer is null)
   View kv;                           // [rows, kv_heads * 2 * head_dim]: keys of all heads | values of all heads
   const Buffer* q_weight = nullptr;  // f32 [head_dim]
   const Buffer* k_weight = nullptr;  // f32 [head_dim]
@@ -154,6 +156,9 @@ struct QkNormRopeArgs {
   MutableView q_out;                 // [rows, query_heads * head_dim]
   MutableView k_out;                 // [rows, kv_heads * head_dim]
   MutableView v_out;                 // [rows, kv_heads * head_dim]
+  bool gated = true;
+  bool normed = true;
+  NormWeight form = NormWeight::one_plus;
 };
 
 // softmax(q k^T * scale) v, then * sigmoid(gate). Row i of a sequence sees all prefix keys and the keys of rows <= i of its own sequence.

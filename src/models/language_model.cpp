@@ -167,7 +167,11 @@ Status Model::plan_rows(const LanguageModelOptions& options) {
     expert_scratch = std::max(expert_scratch, uint64_t{3} * layer.feed_forward->routes() * layer.feed_forward->expert_inner());
   }
   uint64_t elements = 3ull * blueprint_.hidden + routed + expert_scratch;
-  for (const uint64_t columns : scratch_columns_) elements += columns, widest = std::max(widest, columns);
+  for (uint64_t& columns : scratch_columns_) {
+    columns = (columns + 3) / 4 * 4;  // as Pass::scratch pads rows
+    elements += columns;
+    widest = std::max(widest, columns);
+  }
   for (size_t i = 0; i < ropes_.count(); ++i) elements += 2ull * ropes_.half(i);
   elements += widest;  // a copy of the widest row in another form, as backends make for a product
   widest = std::max(widest, routed);

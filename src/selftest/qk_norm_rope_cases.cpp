@@ -14,6 +14,7 @@ struct Shape {
   uint32_t gap, offset;
   bool queries = true;
   bool one_cache = false;  // k_out and v_out are parts of one buffer
+  kernels::QkNormRopeForm form = {};
 };
 
 bool whole_quads(const Shape& shape) {
@@ -23,7 +24,9 @@ bool whole_quads(const Shape& shape) {
 std::string name_of(const Shape& shape) {
   return std::to_string(shape.rows) + " rows, heads " + std::to_string(shape.query_heads) + "/" + std::to_string(shape.kv_heads) + " x " +
          std::to_string(shape.head_dim) + " rotary " + std::to_string(shape.rotary_dim) + " gap " + std::to_string(shape.gap) + " offset " +
-         std::to_string(shape.offset) + (shape.queries ? "" : ", keys only") + (shape.one_cache ? ", one cache" : "");
+         std::to_string(shape.offset) + (shape.queries ? "" : ", keys only") + (shape.one_cache ? ", one cache" : "") +
+         (shape.form.gated ? "" : ", no gate") + (shape.form.normed ? "" : ", no norm") +
+         (shape.form.weight == compute::NormWeight::plain ? ", plain weight" : "");
 }
 
 struct Data {
@@ -34,7 +37,7 @@ Data make_data(const Shape& shape) {
   Random random(shape.rows * 43 + shape.head_dim);
   const size_t rows = shape.rows, dim = shape.head_dim;
   Data data;
-  data.q_gate = random.vector(rows * shape.query_heads * 2 * dim, -3, 3);
+  data.q_gate = random.vector(rows * shape.query_heads * (shape.form.gated ? 2 : 1) * dim, -3, 3);
   data.kv = random.vector(rows * shape.kv_heads * 2 * dim, -3, 3);
   data.q_weight = random.vector(dim, -0.5f, 1);
   data.k_weight = random.vector(dim, -0.5f, 1);
@@ -69,8 +72,8 @@ Result<KeyValueOutput> make_key_value_output(compute::Backend& backend, const Sh
 Result<std::vector<CaseResult>> run_one(compute::Backend& backend, const std::string& variant, const Shape& shape) {
   const Data data = make_data(shape);
   const uint32_t dim = shape.head_dim, rows = shape.rows, half = shape.rotary_dim / 2;
-  const uint32_t q_cols = shape.query_heads * dim, kv_cols = shape.kv_heads * dim;
-  CHORUS_ASSIGN(StridedInput q_gate, make_input(backend, data.q_gate, rows, 2 * q_cols, 2 * q_cols + shape.gap, shape.offset));
+  const uint32_t q_cols = shape.query_heads * dim, kv_cols = shape.kv_heads * dim, q_in = shape.form.gated ? 2 * q_cols : q_cols;
+  CHORUS_ASSIGN(StridedInput q_gate, make_input(backend, data.q_gate, rows, q_in, q_in + shape.gap, shape.offset));
   CHORUS_ASSIGN(StridedInput kv, make_input(backend, data.kv, rows, 2 * kv_cols, 2 * kv_cols + shape.gap, shape.offset));
   CHORUS_ASSIGN(StridedInput cosine, make_input(backend, data.cosine, rows, half, half + shape.gap, shape.offset));
   CHORUS_ASSIGN(StridedInput sine, make_input(backend, data.sine, rows, half, half + shape.gap, shape.offset));
@@ -84,8 +87,13 @@ Result<std::vector<CaseResult>> run_one(compute::Backend& backend, const std::st
   args.rotary_dim = shape.rotary_dim;
   args.epsilon = epsilon;
   args.kv = kv.view;
-  args.q_weight = q_weight.get();
-  args.k_weight = k_weight.get();
+  args.gated = shape.form.gated;
+  args.normed = shape.form.normed;
+  args.form = shape.form.weight;
+  if (shape.form.normed) {
+    args.q_weight = q_weight.get();
+    args.k_weight = k_weight.get();
+  }
   args.cosine = cosine.view;
   args.sine = sine.view;
   args.k_out = kv_out.keys.view;
@@ -101,7 +109,7 @@ Result<std::vector<CaseResult>> run_one(compute::Backend& backend, const std::st
   std::vector<double> q_size, k_size;
   const kernels::QkNormRopeReference expected = kernels::reference_qk_norm_rope(
       args.shape, shape.rotary_dim, epsilon, rows, shape.queries ? std::span<const float>(data.q_gate) : std::span<const float>(), data.kv,
-      data.q_weight, data.k_weight, data.cosine, data.sine, &q_size, &k_size);
+      data.q_weight, data.k_weight, data.cosine, data.sine, &q_size, &k_size, shape.form);
   // As for rms_norm, with two more products and a sum for the rotation.
   const auto tolerance_of = [](const std::vector<double>& sizes) { return [&sizes](size_t i) { return 20 * 0x1p-23 * sizes[i] + 1e-37; }; };
   const std::string name = name_of(shape);
@@ -125,7 +133,12 @@ Result<std::vector<CaseResult>> run_one(compute::Backend& backend, const std::st
 }  // namespace
 
 std::vector<CaseResult> run_qk_norm_rope_cases(compute::Backend& backend, CaseSet set) {
-  std::vector<Shape> shapes = {{4, 2, 64, 16, 5, 0, 0}, {8, 2, 256, 64, 3, 4, 8}, {2, 1, 32, 32, 7, 0, 0, false}, {2, 1, 18, 10, 4, 1, 3}};
+  std::vector<Shape> shapes = {{4, 2, 64, 16, 5, 0, 0},
+                               {8, 2, 256, 64, 3, 4, 8},
+                               {2, 1, 32, 32, 7, 0, 0, false},
+                               {2, 1, 18, 10, 4, 1, 3},
+                               {4, 2, 64, 64, 5, 8, 4, true, false, {false, true, compute::NormWeight::plain}},
+                               {4, 2, 32, 16, 3, 0, 0, true, false, {false, false, compute::NormWeight::plain}}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{2, 2, 16, 8, 0, 0, 0},
                                  {1, 1, 2, 2, 1, 0, 0},

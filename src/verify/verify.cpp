@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bytes.h"
-#include "base/limits.h"
-#include "experts/expert_reader.h"
-#include "experts/resident_experts.h"
+#include "experts/expert_system.h"
+#include "formats/model_files.h"
 #include "models/qwen35.h"
 #include "verify/language_runner.h"
 
@@ -50,33 +48,30 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, code);
 }
 
-// A decision model is a packed file, an adapter, or weights with a pointer head beside them.
+// A decision model is a packed file of that kind, an adapter, or weights with a pointer head beside them.
 bool is_decision_model(const std::filesystem::path& model) {
-  if (is_file(model)) return true;
+  if (is_file(model)) return !formats::is_model_pack(model);
   for (const char* name : {"adapter_config.json", "head.pt", "head.safetensors"}) {
     if (is_file(model / name)) return true;
   }
   return false;
 }
 
-Result<std::string> read_tokenizer(const std::filesystem::path& folder) {
-  return read_text_file(folder / "tokenizer.json", limits::kTokenizerBytesMax);
-}
-
 }  // namespace
 
 Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
                                      const std::filesystem::path& golden, DType dtype) {
-  CHORUS_ASSIGN(const experts::ExpertReader reader, experts::ExpertReader::open(checkpoint.store, checkpoint.blueprint, dtype));
-  const auto source = [&](uint32_t layer, uint32_t expert, std::span<std::byte> record) { return reader.read(layer, expert, record); };
-  CHORUS_ASSIGN(const auto resident, experts::ResidentExperts::load(backend, checkpoint.blueprint, dtype, source));
+  experts::ExpertOptions expert_options;
+  expert_options.usage_file = std::filesystem::path();  // a comparison is no use of the model to learn from
+  CHORUS_ASSIGN(const auto expert_system, experts::open_experts(backend, checkpoint, dtype, expert_options));
   models::LanguageModelOptions options;
   options.dtype = dtype;
-  CHORUS_ASSIGN(const auto model, models::LanguageModel::load(backend, checkpoint.blueprint, *checkpoint.weights, resident.get(), options));
+  CHORUS_ASSIGN(const auto model,
+                models::LanguageModel::load(backend, checkpoint.blueprint, *checkpoint.weights, expert_system->executor(), options));
   const auto runner = make_runner(*model);
   if (golden.extension() != ".jsonl") return verify_logits(*runner, golden, tolerances_for(dtype));
-  CHORUS_ASSIGN(const std::string tokenizer, read_tokenizer(checkpoint.path));
-  return verify_generation(*runner, tokenizer, golden, dtype);
+  if (!checkpoint.files.tokenizer_json) return make_error(ErrorCode::not_found, checkpoint.path.string() + ": no tokenizer.json");
+  return verify_generation(*runner, *checkpoint.files.tokenizer_json, golden, dtype);
 }
 
 Result<Report> verify_decision_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,

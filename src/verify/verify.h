@@ -60,7 +60,7 @@ Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkp
 // The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/golden.jsonl. Errors: not_found.
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model);
 
-// A language model with all of its experts in memory; by the golden file's name, .jsonl is the layout with texts.
+// A language model, its experts in memory or under a budget from what is free; by the golden file's name, .jsonl is the layout with texts.
 Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
                                      const std::filesystem::path& golden, DType dtype);
 // A decision model (.jsonl), or only its backbone (golden.safetensors).

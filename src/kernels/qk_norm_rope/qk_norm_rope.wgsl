@@ -1,6 +1,6 @@
-// RMSNorm (1 + w) and rotate-half RoPE of the heads of a row; heads from norm_heads on are copied (values). 32 lanes share one head and
+// RMSNorm (of w or 1 + w, or none) and rotate-half RoPE of the heads of a row; heads from norm_heads on are copied (values). 32 lanes share one head and
 // sum its squares by a fixed tree; eight heads a workgroup. Two builds differ in what they write:
-//   ROLE=queries  heads of the q_gate projection (a gate lies behind every query), one result
+//   ROLE=queries  heads of the q_gate projection (a gate may lie behind every query), one result
 //   ROLE=keys     keys | values, two results
 //   ROLE=cache    as keys, both results parts of one buffer
 struct Params {
@@ -22,8 +22,8 @@ struct Params {
   copy_stride: u32,
   workgroups: u32,
   epsilon: f32,
-  padding0: u32,
-  padding1: u32,
+  weight_shift: f32,  // added to the weight
+  normed: u32,        // 0: no norm, weight is not read
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -41,7 +41,10 @@ const kWidth: u32 = $WIDTH;
 var<workgroup> sums: array<f32, 256>;
 
 fn normed(at: u32, i: u32, factor: f32) -> $UNIT {
-  return x[at + i] * factor * (weight[i] + $UNIT(1.0));
+  if (params.normed == 0u) {
+    return x[at + i];
+  }
+  return x[at + i] * factor * (weight[i] + $UNIT(params.weight_shift));
 }
 
 @compute @workgroup_size(256)

@@ -7,8 +7,8 @@ struct Params {
   uint32_t head_dim, head_pitch, half, heads, norm_heads, rows, in_offset, in_stride;
   uint32_t cosine_offset, cosine_stride, sine_offset, sine_stride, out_offset, out_stride, copy_offset, copy_stride;
   uint32_t workgroups;
-  float epsilon;
-  uint32_t padding[2];
+  float epsilon, weight_shift;
+  uint32_t normed;
 };
 static_assert(sizeof(Params) == 80);
 
@@ -34,7 +34,15 @@ Params shared_params(const compute::QkNormRopeArgs& args, const QkNormRopePlan& 
   params.sine_stride = args.sine.stride / plan.width;
   params.workgroups = (slice.count * heads + kHeadsPerWorkgroup - 1) / kHeadsPerWorkgroup;
   params.epsilon = args.epsilon;
+  params.weight_shift = args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f;
+  params.normed = args.normed ? 1 : 0;
   return params;
+}
+
+// Without a norm something else that is only read stands in for the weight.
+gpu::Binding weight_binding(const compute::QkNormRopeArgs& args, const compute::Buffer* weight, const RowWindow& cosine) {
+  if (!args.normed) return cosine.binding;
+  return {storage_of(weight), gpu::Access::read, 0, 0};
 }
 
 Status dispatch_slice(WebgpuContext& context, const gpu::ShaderSource* shader, std::vector<gpu::Binding> bindings, const Params& params) {
@@ -49,14 +57,14 @@ Status record_queries(WebgpuContext& context, const compute::QkNormRopeArgs& arg
   const RowWindow in = bind_rows(args.q_gate, slice, gpu::Access::read, capabilities);
   const RowWindow out = bind_rows(args.q_out, slice, gpu::Access::read_write, capabilities);
   Params params = shared_params(args, plan, slice, cosine, sine, args.shape.query_heads);
-  params.head_pitch = 2 * params.head_dim;
+  params.head_pitch = args.gated ? 2 * params.head_dim : params.head_dim;
   params.norm_heads = params.heads;
   params.in_offset = in.offset / plan.width;
   params.in_stride = args.q_gate.stride / plan.width;
   params.out_offset = out.offset / plan.width;
   params.out_stride = args.q_out.stride / plan.width;
-  const gpu::Binding weight{storage_of(args.q_weight), gpu::Access::read, 0, 0};
-  return dispatch_slice(context, plan.queries, {in.binding, weight, cosine.binding, sine.binding, out.binding}, params);
+  return dispatch_slice(context, plan.queries,
+                        {in.binding, weight_binding(args, args.q_weight, cosine), cosine.binding, sine.binding, out.binding}, params);
 }
 
 Status record_keys(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice) {
@@ -75,8 +83,7 @@ Status record_keys(WebgpuContext& context, const compute::QkNormRopeArgs& args, 
   params.out_stride = args.k_out.stride / plan.width;
   params.copy_offset = v_out.offset / plan.width;
   params.copy_stride = args.v_out.stride / plan.width;
-  const gpu::Binding weight{storage_of(args.k_weight), gpu::Access::read, 0, 0};
-  std::vector<gpu::Binding> bindings{in.binding, weight, cosine.binding, sine.binding, k_out.binding};
+  std::vector<gpu::Binding> bindings{in.binding, weight_binding(args, args.k_weight, cosine), cosine.binding, sine.binding, k_out.binding};
   if (!plan.one_cache) bindings.push_back(v_out.binding);
   return dispatch_slice(context, plan.keys, std::move(bindings), params);
 }

@@ -5,49 +5,40 @@ namespace chorus::models::layers {
 
 namespace {
 
+using compute::LinearStore;
+
 enum Scratch : size_t { kGateUp, kActivated };
 
 class Dense final : public FeedForward {
  public:
-  explicit Dense(DenseWeights weights) : weights_(std::move(weights)) {}
+  Dense(uint32_t inner, WeightPtr gate_up, WeightPtr down) : inner_(inner), gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
   ScratchColumns scratch_columns() const override {
     ScratchColumns columns{};
-    columns[kGateUp] = 2ull * weights_.inner;
-    columns[kActivated] = weights_.inner;
+    columns[kGateUp] = 2ull * inner_;
+    columns[kActivated] = inner_;
     return columns;
   }
 
   Status run(Pass& pass, size_t, const MutableView& x, const MutableView& normed) const override {
-    const MutableView gate_up = rows_of(pass.scratch(kGateUp, 2 * weights_.inner), 0, x.rows);
-    const MutableView activated = rows_of(pass.scratch(kActivated, weights_.inner), 0, x.rows);
-    return run_dense(*pass.batch, weights_, normed, gate_up, activated, x, compute::LinearStore::add);
+    const MutableView gate_up = rows_of(pass.scratch(kGateUp, 2 * inner_), 0, x.rows);
+    const MutableView activated = rows_of(pass.scratch(kActivated, inner_), 0, x.rows);
+    CHORUS_TRY(pass.batch->linear({normed, gate_up_.get(), nullptr, gate_up, LinearStore::overwrite}));
+    CHORUS_TRY(pass.batch->swiglu({gate_up, activated}));
+    return pass.batch->linear({activated, down_.get(), nullptr, x, LinearStore::add});
   }
 
  private:
-  DenseWeights weights_;
+  uint32_t inner_;
+  WeightPtr gate_up_, down_;
 };
 
 }  // namespace
 
-Result<DenseWeights> bind_dense_weights(WeightBinder& binder, const DenseSpec& spec, uint32_t hidden) {
-  DenseWeights weights;
-  weights.inner = spec.inner;
-  CHORUS_ASSIGN(weights.gate_up, binder.matrix(spec.gate, {{spec.gate, spec.inner}, {spec.up, spec.inner}}, hidden));
-  CHORUS_ASSIGN(weights.down, binder.matrix(spec.down, hidden, spec.inner));
-  return weights;
-}
-
-Status run_dense(compute::Batch& batch, const DenseWeights& weights, const View& x, const MutableView& gate_up,
-                 const MutableView& activated, const MutableView& out, compute::LinearStore store) {
-  CHORUS_TRY(batch.linear({x, weights.gate_up.get(), nullptr, gate_up, compute::LinearStore::overwrite}));
-  CHORUS_TRY(batch.swiglu({gate_up, activated}));
-  return batch.linear({activated, weights.down.get(), nullptr, out, store});
-}
-
 Result<FeedForwardPtr> bind_dense(WeightBinder& binder, const DenseSpec& spec, const Trunk& trunk) {
-  CHORUS_ASSIGN(DenseWeights weights, bind_dense_weights(binder, spec, trunk.hidden));
-  return FeedForwardPtr(std::make_unique<Dense>(std::move(weights)));
+  CHORUS_ASSIGN(WeightPtr gate_up, binder.matrix(spec.gate, {{spec.gate, spec.inner}, {spec.up, spec.inner}}, trunk.hidden));
+  CHORUS_ASSIGN(WeightPtr down, binder.matrix(spec.down, trunk.hidden, spec.inner));
+  return FeedForwardPtr(std::make_unique<Dense>(spec.inner, std::move(gate_up), std::move(down)));
 }
 
 }  // namespace chorus::models::layers

@@ -66,7 +66,8 @@ struct Pass {
   std::vector<const compute::Buffer*> selected;
   std::vector<BufferPtr>* selection_buffers = nullptr;  // grown as needed, kept between passes
 
-  MutableView scratch(size_t index, uint32_t cols) const { return view_of(scratch_buffers[index], rows, cols); }
+  // Rows start at multiples of four elements, whatever their width.
+  MutableView scratch(size_t index, uint32_t cols) const { return {scratch_buffers[index], 0, rows, cols, padded_columns(cols)}; }
   // This part's rows of a matrix of the pass's rows.
   View part(const View& whole, const PassPart& p) const { return rows_of(whole, p.start, part_rows); }
   MutableView part(const MutableView& whole, const PassPart& p) const { return rows_of(whole, p.start, part_rows); }
@@ -128,15 +129,5 @@ Result<MixerPtr> bind_latent_attention(WeightBinder& binder, const LatentAttenti
 Result<MixerPtr> bind_delta(WeightBinder& binder, const DeltaSpec& spec, const Trunk& trunk);
 Result<FeedForwardPtr> bind_dense(WeightBinder& binder, const DenseSpec& spec, const Trunk& trunk);
 Result<FeedForwardPtr> bind_moe(WeightBinder& binder, const MoeSpec& spec, const Trunk& trunk);
-
-// gate and up as one matrix, and down.
-struct DenseWeights {
-  WeightPtr gate_up, down;
-  uint32_t inner = 0;
-};
-Result<DenseWeights> bind_dense_weights(WeightBinder& binder, const DenseSpec& spec, uint32_t hidden);
-// out (=|+=) down(silu(gate x) * up x), through two scratch buffers of 2 * inner and inner columns.
-Status run_dense(compute::Batch& batch, const DenseWeights& weights, const View& x, const MutableView& gate_up,
-                 const MutableView& activated, const MutableView& out, compute::LinearStore store);
 
 }  // namespace chorus::models::layers

@@ -1,17 +1,17 @@
 // Mixture of experts: a router chooses top_k experts a row, who computes them is the executor's business, their outputs are summed in the
-// order of rank; a shared expert sees every row.
+// order of rank; a shared expert sees every row. Everything that multiplies the row itself is one product.
 #include "models/layers/layer.h"
 
 namespace chorus::models::layers {
 
 namespace {
 
-enum Scratch : size_t { kLogits, kGateUp, kActivated, kShared, kSharedGate };
+enum Scratch : size_t { kProjected, kActivated, kShared };
 
 struct MoeWeights {
-  WeightPtr router, shared_gate;
+  WeightPtr in;           // rows of the router, gate and up of the shared expert, its gate
+  WeightPtr shared_down;  // null: no shared expert
   BufferPtr router_bias, correction_bias;
-  DenseWeights shared;
 };
 
 class Moe final : public FeedForward {
@@ -22,23 +22,22 @@ class Moe final : public FeedForward {
   uint32_t expert_inner() const override { return spec_.inner; }
   ScratchColumns scratch_columns() const override {
     ScratchColumns columns{};
-    columns[kLogits] = spec_.experts;
-    if (!weights_.shared.down) return columns;
-    columns[kGateUp] = 2ull * weights_.shared.inner;
-    columns[kActivated] = weights_.shared.inner;
+    columns[kProjected] = projected();
+    if (!weights_.shared_down) return columns;
+    columns[kActivated] = spec_.shared.inner;
     columns[kShared] = hidden_;
-    columns[kSharedGate] = 1;
     return columns;
   }
 
   Status run(Pass& pass, size_t layer, const MutableView& x, const MutableView& normed) const override {
     compute::Batch& batch = *pass.batch;
-    const MutableView logits = rows_of(pass.scratch(kLogits, spec_.experts), 0, x.rows);
-    CHORUS_TRY(batch.linear({normed, weights_.router.get(), weights_.router_bias.get(), logits, compute::LinearStore::overwrite}));
+    const MutableView projection = rows_of(pass.scratch(kProjected, projected()), 0, x.rows);
+    const View logits = columns_of(View(projection), 0, spec_.experts);
+    CHORUS_TRY(batch.linear({normed, weights_.in.get(), weights_.router_bias.get(), projection, compute::LinearStore::overwrite}));
     CHORUS_TRY(batch.router({logits, weights_.correction_bias.get(), spec_.score, spec_.groups, spec_.groups_kept, spec_.top_k,
                              spec_.renormalise, spec_.scale, pass.route_experts, pass.route_weights}));
     compute::CombineRoutesArgs combine;
-    CHORUS_TRY(run_shared(pass, x.rows, normed, combine));
+    CHORUS_TRY(run_shared(pass, projection, combine));
     combine.top_k = spec_.top_k;
     combine.routed = view_of(pass.routed, x.rows * spec_.top_k, hidden_);
     combine.weights = pass.route_weights;
@@ -55,17 +54,17 @@ class Moe final : public FeedForward {
   }
 
  private:
-  Status run_shared(Pass& pass, uint32_t rows, const View& normed, compute::CombineRoutesArgs& combine) const {
-    if (!weights_.shared.down) return {};
-    const MutableView gate_up = rows_of(pass.scratch(kGateUp, 2 * weights_.shared.inner), 0, rows);
-    const MutableView activated = rows_of(pass.scratch(kActivated, weights_.shared.inner), 0, rows);
-    const MutableView shared = rows_of(pass.scratch(kShared, hidden_), 0, rows);
-    CHORUS_TRY(run_dense(*pass.batch, weights_.shared, normed, gate_up, activated, shared, compute::LinearStore::overwrite));
+  uint32_t projected() const { return spec_.experts + 2 * spec_.shared.inner + (spec_.shared_gate.empty() ? 0 : 1); }
+
+  Status run_shared(Pass& pass, const View& projection, compute::CombineRoutesArgs& combine) const {
+    if (!weights_.shared_down) return {};
+    const uint32_t inner = spec_.shared.inner;
+    const MutableView activated = rows_of(pass.scratch(kActivated, inner), 0, projection.rows);
+    const MutableView shared = rows_of(pass.scratch(kShared, hidden_), 0, projection.rows);
+    CHORUS_TRY(pass.batch->swiglu({columns_of(projection, spec_.experts, 2 * inner), activated}));
+    CHORUS_TRY(pass.batch->linear({activated, weights_.shared_down.get(), nullptr, shared, compute::LinearStore::overwrite}));
     combine.shared = shared;
-    if (!weights_.shared_gate) return {};
-    const MutableView gate = rows_of(pass.scratch(kSharedGate, 1), 0, rows);
-    CHORUS_TRY(pass.batch->linear({normed, weights_.shared_gate.get(), nullptr, gate, compute::LinearStore::overwrite}));
-    combine.shared_gate = gate;
+    if (!spec_.shared_gate.empty()) combine.shared_gate = columns_of(projection, spec_.experts + 2 * inner, 1);
     return {};
   }
 
@@ -78,15 +77,17 @@ class Moe final : public FeedForward {
 
 Result<FeedForwardPtr> bind_moe(WeightBinder& binder, const MoeSpec& spec, const Trunk& trunk) {
   MoeWeights weights;
-  CHORUS_ASSIGN(weights.router, binder.matrix(spec.router.weight, spec.experts, trunk.hidden));
+  std::vector<WeightBinder::Part> parts = {{spec.router.weight, spec.experts}};
+  if (spec.shared.inner > 0) {
+    CHORUS_CHECK(spec.router.bias.empty());  // it would have to be as long as all parts
+    parts.push_back({spec.shared.gate, spec.shared.inner});
+    parts.push_back({spec.shared.up, spec.shared.inner});
+    if (!spec.shared_gate.empty()) parts.push_back({spec.shared_gate, 1});
+    CHORUS_ASSIGN(weights.shared_down, binder.matrix(spec.shared.down, trunk.hidden, spec.shared.inner));
+  }
+  CHORUS_ASSIGN(weights.in, binder.matrix(spec.router.weight, parts, trunk.hidden));
   CHORUS_ASSIGN(weights.router_bias, binder.optional_vector(spec.router.bias, spec.experts));
   CHORUS_ASSIGN(weights.correction_bias, binder.optional_vector(spec.correction_bias, spec.experts));
-  if (spec.shared.inner > 0) {
-    CHORUS_ASSIGN(weights.shared, bind_dense_weights(binder, spec.shared, trunk.hidden));
-  }
-  if (!spec.shared_gate.empty()) {
-    CHORUS_ASSIGN(weights.shared_gate, binder.matrix(spec.shared_gate, 1, trunk.hidden));
-  }
   return FeedForwardPtr(std::make_unique<Moe>(spec, std::move(weights), trunk.hidden));
 }
 

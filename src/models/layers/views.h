@@ -27,9 +27,6 @@ inline compute::MutableView rows_of(const compute::MutableView& whole, uint32_t 
   return {whole.buffer, whole.offset + uint64_t{first} * whole.stride, count, whole.cols, whole.stride};
 }
 
-// The heads of a dense view as rows of their own.
-inline compute::MutableView heads_of(const compute::MutableView& whole, uint32_t head_dim) {
-  return {whole.buffer, whole.offset, whole.rows * (whole.cols / head_dim), head_dim, head_dim};
-}
+inline uint32_t padded_columns(uint32_t cols) { return (cols + 3) / 4 * 4; }
 
 }  // namespace chorus::models

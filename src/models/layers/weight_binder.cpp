@@ -38,6 +38,23 @@ Result<BufferPtr> WeightBinder::optional_vector(const std::string& name, uint32_
   return vector(name, size);
 }
 
+Result<BufferPtr> WeightBinder::stacked_vectors(const std::vector<Part>& parts) {
+  std::vector<float> host;
+  size_t named = 0;
+  for (const auto& [name, size] : parts) {
+    named += name.empty() ? 0 : 1;
+    if (name.empty()) continue;
+    CHORUS_TRY(expect_shape(name, {size}));
+    host.resize(host.size() + size);
+    CHORUS_TRY(weights_.read_rows(name, 0, 1, std::span(host).last(size)));
+  }
+  if (named == 0) return BufferPtr();
+  CHORUS_CHECK(named == parts.size());
+  CHORUS_ASSIGN(BufferPtr buffer, backend_.create_buffer(host.size() * 4, parts.front().first));
+  CHORUS_TRY(backend_.write(*buffer, 0, std::as_bytes(std::span<const float>(host))));
+  return buffer;
+}
+
 Status WeightBinder::read_rows(const std::string& name, uint32_t rows, uint32_t cols, uint32_t first, uint32_t count,
                                std::span<float> out) {
   CHORUS_TRY(expect_shape(name, {rows, cols}));

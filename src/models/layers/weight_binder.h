@@ -44,6 +44,8 @@ class WeightBinder {
   Result<BufferPtr> vector(const std::string& name, uint32_t size) { return values(name, {size}, 1, size); }
   // Null without a name.
   Result<BufferPtr> optional_vector(const std::string& name, uint32_t size);
+  // The vectors one behind the other; null when none has a name. All or none have one.
+  Result<BufferPtr> stacked_vectors(const std::vector<Part>& parts);
 
   // Rows of a tensor whose shape is [rows, cols].
   Status read_rows(const std::string& name, uint32_t rows, uint32_t cols, uint32_t first, uint32_t count, std::span<float> out);
