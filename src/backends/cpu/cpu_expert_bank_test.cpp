@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
+#include "selftest/expert_tools.h"
 
 namespace chorus::backends {
 namespace {
@@ -73,6 +74,46 @@ TEST(CpuExpertBank, RefusesWhatIsNotItsOwn) {
   auto batch = backend->begin_batch();
   ASSERT_TRUE(batch.ok());
   EXPECT_EQ((*batch)->expert_ffn(args).error().code, ErrorCode::invalid_argument);
+}
+
+// 530 routes through 5 experts of which the first gets most: more than one part of an expert, and tasks of every size.
+Result<std::vector<float>> run_ffn(uint32_t threads, const std::string& variant, DType dtype) {
+  const compute::ExpertShape shape{200, 90, dtype, true};
+  auto backend = create_cpu_backend({.threads = threads});
+  CHORUS_TRY(backend->force_variant("expert_ffn", variant));
+  selftest::Random random(3);
+  std::vector<selftest::Expert> experts;
+  for (int slot = 0; slot < 5; ++slot) experts.push_back(selftest::random_expert(shape, random));
+  CHORUS_ASSIGN(auto bank, selftest::upload_bank(*backend, shape, experts));
+  std::vector<uint32_t> slots;
+  for (uint32_t route = 0; route < 530; ++route) slots.push_back(route % 2 == 0 ? 0 : static_cast<uint32_t>(random.next() % 5));
+  CHORUS_ASSIGN(auto x, selftest::upload(*backend, random.vector(265 * 200)));
+  CHORUS_ASSIGN(auto slot_buffer, selftest::upload_u32(*backend, slots));
+  CHORUS_ASSIGN(auto out, backend->create_buffer(530 * 200 * 4, "out"));
+  compute::ExpertFfnArgs args;
+  args.bank = bank.get();
+  args.top_k = 2;
+  args.x = {x.get(), 0, 265, 200, 200};
+  args.slots = slot_buffer.get();
+  args.out = {out.get(), 0, 530, 200, 200};
+  CHORUS_ASSIGN(auto batch, backend->begin_batch());
+  CHORUS_TRY(batch->expert_ffn(args));
+  return selftest::download(*backend, *out);
+}
+
+TEST(CpuExpertBank, TheNumberOfThreadsChangesNoBit) {
+  for (const std::string& variant : create_cpu_backend({.threads = 1})->variants("expert_ffn")) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto expected = run_ffn(1, variant, dtype);
+      ASSERT_TRUE(expected.ok()) << expected.error().to_line();
+      for (const uint32_t threads : {2u, 5u}) {
+        const auto found = run_ffn(threads, variant, dtype);
+        ASSERT_TRUE(found.ok()) << found.error().to_line();
+        EXPECT_EQ(std::memcmp(found->data(), expected->data(), expected->size() * sizeof(float)), 0)
+            << variant << ", " << threads << " threads";
+      }
+    }
+  }
 }
 
 }  // namespace
