@@ -10,3 +10,12 @@ if(CHORUS_FUZZ)
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# Compiling dominates a sanitized run: what does no arithmetic is not optimised there.
+function(chorus_sanitized_plainly)
+  foreach(target ${ARGN})
+    if(CHORUS_SANITIZE AND TARGET ${target})
+      target_compile_options(${target} PRIVATE -O0)
+    endif()
+  endforeach()
+endfunction()

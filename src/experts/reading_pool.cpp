@@ -1,10 +1,27 @@
 #include "experts/reading_pool.h"
 
 #include <algorithm>
+#include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 
 namespace chorus::experts {
+
+namespace {
+
+// Reading allocates; no exception may leave a thread.
+template <typename Work>
+Status no_throw(ExpertKey key, const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::out_of_memory,
+                      "expert " + std::to_string(key.expert) + " of layer " + std::to_string(key.layer) + ": no memory to read it with");
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ReadingPool>> ReadingPool::create(const ExpertStore& store, uint32_t threads) {
   std::unique_ptr<ReadingPool> pool(new ReadingPool(store));
@@ -90,9 +107,10 @@ bool ReadingPool::end_part(Read& read, Status status) {
 void ReadingPool::work() {
   std::shared_ptr<Read> read;
   while (const auto part = take_part(read)) {
-    if (end_part(*read, read_part_with_retries(store_, read->key, *part, read->record))) {
+    const ExpertKey key = read->key;
+    if (end_part(*read, no_throw(key, [&] { return read_part_with_retries(store_, key, *part, read->record); }))) {
       Status status = std::move(read->status);
-      if (status.ok()) status = store_.finish(read->key, read->record);
+      if (status.ok()) status = no_throw(key, [&] { return store_.finish(key, read->record); });
       read->done(std::move(status));
     }
     read.reset();

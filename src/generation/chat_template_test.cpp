@@ -79,6 +79,10 @@ TEST(ChatTemplate, RenderingIsBounded) {
   limits.text_bytes_max = 100000;
   const JsonValue none = JsonValue::object();
   expect_error(render("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", none, limits), "steps");
+  // Shared parts: forty levels are few values and an endless text.
+  const std::string grown = "{% set n = namespace(a=[1]) %}{% for i in range(40) %}{% set n.a = [n.a, n.a] %}{% endfor %}";
+  expect_error(render(grown + "{{ n.a }}", none, limits), "holds more than");
+  expect_error(render("{% set a = range(9000)|list %}{% for i in a %}{% if -1 in a %}{% endif %}{% endfor %}", none, limits), "steps");
   expect_error(render("{% for a in range(200) %}0123456789{% endfor %}", none, limits), "bytes of output");
   expect_error(render("{% set x = 'a' * 1000000000 %}", none, limits), "bytes of text");
   expect_error(render("{% set ns = namespace(x='aa') %}{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", none, limits),

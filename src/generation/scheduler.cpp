@@ -163,8 +163,10 @@ Status Scheduler::ensure_room(Running& running, uint32_t tokens) {
 // Reads the next `tokens` tokens of one sequence.
 Result<models::Logits> Scheduler::advance(Running& running, uint32_t tokens) {
   CHORUS_TRY(ensure_room(running, tokens));
+  // What follows inside the prompt; not the answer, which was not there when the prompt was read first.
+  const uint32_t end = running.read + tokens;
   const models::SequenceStep step{running.sequence.get(), std::span(running.tokens).subspan(running.read, tokens),
-                                  static_cast<uint32_t>(running.tokens.size() - running.read - tokens)};
+                                  std::max(running.prompt_size(), end) - end};
   CHORUS_ASSIGN(models::Logits logits, model_.forward(std::span(&step, 1), models::OutputRows::last));
   running.read += tokens;
   return logits;

@@ -19,8 +19,7 @@
 namespace chorus::verify {
 
 struct Tolerances {
-  double logit = 2e-4;       // largest absolute error; infinite: not judged
-  double long_logit = 5e-4;  // for prompts of 100 tokens and more
+  double logit = 2e-4;  // largest absolute error; infinite: not judged
   double probability = 1e-4;
   double hidden = 2e-4;      // relative to the largest hidden value of that layer
   double margin_tie = 2e-3;  // greedy steps below this reference margin may differ, and what follows them

@@ -16,8 +16,6 @@ namespace {
 
 using formats::TensorStore;
 
-constexpr uint32_t kLongPrompt = 100;  // tokens
-
 struct Reference {
   std::vector<uint32_t> tokens;
   uint32_t logit_rows = 0;
@@ -158,7 +156,6 @@ Result<Line> verify_prompt(LanguageRunner& runner, const TensorStore& store, con
   Line line;
   line.name = prompt;
   const auto length = static_cast<uint32_t>(reference.tokens.size());
-  if (length >= kLongPrompt) limits.logit = std::max(limits.logit, limits.long_logit);
   const uint32_t capacity = length + static_cast<uint32_t>(reference.greedy.size());
   CHORUS_ASSIGN(const std::vector<float> logits, runner.start(reference.tokens, reference.logit_rows, capacity));
   compare_logits(reference, logits, vocabulary, limits, line);

@@ -163,7 +163,7 @@ void check_question_batches(compute::Backend& backend, uint32_t many) {
     for (size_t i = 0; i < std::min<size_t>(count, alone.size()); ++i) {
       EXPECT_LE(largest_difference(together[i], alone[i]), 1e-5) << "question " << i << " of " << count;
     }
-    if (count > 9) continue;
+    if (count > 9 && backend.info().software) continue;  // minutes
     const auto again = must(engine->evaluate(prefix, std::span(branches).first(count)));
     for (size_t i = 0; i < count; ++i) expect_same_bits(again[i], together[i], "the same call again");
   }

@@ -119,6 +119,7 @@ Result<Machine::Flow> Machine::execute_one(const Statement& statement) {
       return Flow::next;
     case StatementKind::output: {
       CHORUS_ASSIGN(const Value value, evaluate(*statement.expressions[0]));
+      CHORUS_TRY(charge(value.size() / kValuesPerStep));
       CHORUS_TRY(write(to_text(value)));
       return Flow::next;
     }
@@ -324,6 +325,7 @@ Result<Value> Machine::call(const Callable& function, Arguments arguments) {
       if (function.loop_) return loop_call(function, std::move(arguments));
       return call_environment(*this, function.name, arguments);
     case Callable::Type::method:
+      CHORUS_TRY(charge(function.self.size() / kValuesPerStep));
       return call_method(*this, function.self, function.name, arguments);
     default:
       return invoke(function, std::move(arguments));

@@ -14,6 +14,9 @@
 
 namespace chorus::generation::jinja {
 
+// Values that an operation may walk over for one step.
+inline constexpr uint64_t kValuesPerStep = 16;
+
 struct MachineLimits {
   uint64_t steps_max = 5'000'000;          // evaluations, and items that functions walk over
   uint64_t text_bytes_max = 512ull << 20;  // of all texts made on the way

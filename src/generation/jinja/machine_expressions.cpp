@@ -161,6 +161,7 @@ Result<Value> Machine::evaluate_binary(const Expression& expression) {
     return evaluate(*expression.parts[1]);
   }
   CHORUS_ASSIGN(const Value right, evaluate(*expression.parts[1]));
+  CHORUS_TRY(charge((left.size() + right.size()) / kValuesPerStep));
   return binary_operation(*this, expression.text, left, right);
 }
 
@@ -168,6 +169,7 @@ Result<Value> Machine::evaluate_comparison(const Expression& expression) {
   CHORUS_ASSIGN(Value left, evaluate(*expression.parts[0]));
   for (size_t i = 0; i < expression.operators.size(); ++i) {
     CHORUS_ASSIGN(Value right, evaluate(*expression.parts[i + 1]));
+    CHORUS_TRY(charge((left.size() + right.size()) / kValuesPerStep));
     CHORUS_ASSIGN(const bool holds, compare_values(expression.operators[i], left, right));
     if (!holds) return Value::boolean(false);
     left = std::move(right);
@@ -276,6 +278,7 @@ Result<Value> Machine::item(const Value& object, const Value& key) {
 Result<Value> Machine::apply_filter(const std::string& name, const Value& input, const Arguments& arguments) {
   const FilterFunction filter = find_filter(name);
   if (filter == nullptr) return make_error(ErrorCode::unsupported, "no filter named " + quote_text(name));
+  CHORUS_TRY(charge(input.size() / kValuesPerStep));
   return filter(*this, input, arguments);
 }
 

@@ -12,10 +12,18 @@ namespace {
 
 Error too_deep() { return make_error(ErrorCode::limit_exceeded, "values nest deeper than " + std::to_string(kValueDepthMax) + " levels"); }
 
+Error too_large() {
+  return make_error(ErrorCode::limit_exceeded, "a value that holds more than " + std::to_string(kValueSizeMax) + " values");
+}
+
 Result<std::shared_ptr<const Sequence>> make_sequence(std::vector<Value> items) {
   auto made = std::make_shared<Sequence>();
-  for (const Value& item : items) made->depth = std::max(made->depth, item.depth() + 1);
+  for (const Value& item : items) {
+    made->depth = std::max(made->depth, item.depth() + 1);
+    made->size += item.size();  // no overflow: each at most kValueSizeMax, or the length of a text
+  }
   if (made->depth > kValueDepthMax) return too_deep();
+  if (made->size > kValueSizeMax) return too_large();
   made->items = std::move(items);
   return std::shared_ptr<const Sequence>(std::move(made));
 }
@@ -104,8 +112,10 @@ Result<Value> Value::dict(std::vector<std::pair<Value, Value>> members) {
       return make_error(ErrorCode::invalid_input, std::string("unhashable type: '") + type_name(key) + "'");
     }
     made->depth = std::max({made->depth, item.depth() + 1, key.depth() + 1});
+    made->size += key.size() + item.size();
   }
   if (made->depth > kValueDepthMax) return too_deep();
+  if (made->size > kValueSizeMax) return too_large();
   made->members = std::move(members);
   Value value;
   value.kind_ = Kind::dict;
@@ -175,6 +185,20 @@ uint32_t Value::depth() const {
       return loop_state().depth;
     default:
       return 0;
+  }
+}
+
+uint64_t Value::size() const {
+  switch (kind_) {
+    case Kind::string:
+      return 1 + text().size() / 64;
+    case Kind::list:
+    case Kind::tuple:
+      return std::get<std::shared_ptr<const Sequence>>(data_)->size;
+    case Kind::dict:
+      return std::get<std::shared_ptr<const Dict>>(data_)->size;
+    default:
+      return 1;
   }
 }
 

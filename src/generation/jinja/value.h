@@ -18,6 +18,9 @@
 namespace chorus::generation::jinja {
 
 inline constexpr uint32_t kValueDepthMax = 128;
+// Values share their parts, so a few steps can make one whose text would be longer than any memory. What walks over a value takes a time
+// that its size bounds.
+inline constexpr uint64_t kValueSizeMax = 1u << 22;
 
 class Value;
 struct Sequence;   // a list or tuple
@@ -40,7 +43,7 @@ class Value {
   static Value name_space(std::shared_ptr<Namespace> value);
   static Value callable(std::shared_ptr<const Callable> value);
   static Value loop(std::shared_ptr<const Loop> value);
-  // Errors: nested too deep.
+  // Errors: nested too deep, larger than kValueSizeMax.
   static Result<Value> list(std::vector<Value> items);
   static Result<Value> tuple(std::vector<Value> items);
   static Result<Value> dict(std::vector<std::pair<Value, Value>> members);  // keys are unique
@@ -63,6 +66,7 @@ class Value {
   std::string undefined_reason() const;
 
   uint32_t depth() const;  // 0 for what holds no other value
+  uint64_t size() const;   // values in it, itself included, counted as often as they appear; a text counts one more for 64 bytes
   // Null when the dict has no such key.
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
@@ -78,11 +82,13 @@ class Value {
 struct Sequence {
   std::vector<Value> items;
   uint32_t depth = 1;
+  uint64_t size = 1;
 };
 
 struct Dict {
   std::vector<std::pair<Value, Value>> members;
   uint32_t depth = 1;
+  uint64_t size = 1;
 };
 
 struct Namespace {

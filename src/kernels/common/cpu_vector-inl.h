@@ -22,8 +22,12 @@ using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr uint64_t kLanes = hn::MaxLanes(Floats());
 
-// e^x for x <= 0, within 1 ulp; NaN stays NaN (Highway's own gives 0).
-HWY_INLINE Vector exp_of_nonpositive(Floats d, Vector x) { return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x)); }
+// e^x for x <= 0, within 1 ulp; NaN stays NaN (Highway's own gives 0, and the portable form converts it to an integer, which C++ leaves
+// undefined).
+HWY_INLINE Vector exp_of_nonpositive(Floats d, Vector x) {
+  const auto nan = hn::IsNaN(x);
+  return hn::IfThenElse(nan, x, hn::Exp(d, hn::IfThenZeroElse(nan, x)));
+}
 
 // 1 / (1 + e^-x), exact to rounding on both sides: only e^-|x| is formed.
 HWY_INLINE Vector sigmoid(Floats d, Vector x) {
