@@ -11,7 +11,7 @@ if(CHORUS_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# Compiling dominates a sanitized run: what does no arithmetic is not optimised there.
+# Compiling dominates a sanitized run: what neither computes nor parses much is not optimised there.
 function(chorus_sanitized_plainly)
   foreach(target ${ARGN})
     if(CHORUS_SANITIZE AND TARGET ${target})
