@@ -136,7 +136,9 @@ Result<SelectKeysPlan> plan_select_keys(const compute::SelectKeysArgs& args, con
     return make_error(ErrorCode::limit_exceeded, "select_keys: expected a horizon of at most " + std::to_string(scratch / 4) + ", found " +
                                                      std::to_string(plan.list_length));
   }
-  plan.lists = static_cast<uint32_t>(std::clamp<uint64_t>(kListBytes / 4 / plan.list_length, 1, kListsMax));
+  // Workgroups of the choice among ties: one dimension of the grid, lists in one binding.
+  const uint64_t lists_max = std::min<uint64_t>(kListsMax, capabilities.workgroups_per_dimension_max);
+  plan.lists = static_cast<uint32_t>(std::clamp<uint64_t>(std::min(kListBytes, scratch) / 4 / plan.list_length, 1, lists_max));
   CHORUS_ASSIGN(const std::vector<RowSlice> keys, key_windows(args, capabilities));
   CHORUS_ASSIGN(const std::vector<RowSlice> slices,
                 slice_rows(args.q.rows, {args.q, args.weights, selected_view(args)}, "select_keys", capabilities));
