@@ -11,7 +11,7 @@ namespace chorus::model_suite {
 void check_fixture_against_reference(compute::Backend& backend, DType dtype);
 void check_kev_mini_against_reference(compute::Backend& backend, DType dtype);
 
-// Any split of a prompt gives the same state and logits to 2e-5: norm of the difference by norm, tensor by tensor.
+// Any split of a prompt gives the same state and logits to 2e-5: norm of the difference by norm, over the whole state.
 void check_prompt_splits(compute::Backend& backend);
 
 // 1, 8, 9 and `many` questions: together or alone within 1e-5; repeated, reversed and after others bit-identical; the prefix untouched.
