@@ -81,8 +81,7 @@ Result<Report> verify_decision_model(compute::Backend& backend, const formats::C
   options.dtype = dtype;
   options.language_head = true;
   CHORUS_ASSIGN(const auto model, models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
-  Tolerances limits = tolerances_for(dtype);
-  return verify_logits(*make_runner(*model), golden, limits);
+  return verify_logits(*make_runner(*model), golden, tolerances_for(dtype));
 }
 
 Result<Report> verify_path(compute::Backend& backend, const std::filesystem::path& model, const formats::OpenOptions& options,
