@@ -60,6 +60,39 @@ step() {
   fi
 }
 
+# job NAME COMMAND...: a step that runs beside others, one a core; end_jobs waits for all and reports them in order.
+jobs_at_once=$(nproc)
+job_names=()
+job() {
+  local name=$1 log
+  log=$(log_of "$1")
+  shift
+  while [ "$(jobs -pr | wc -l)" -ge "$jobs_at_once" ]; do wait -n; done
+  job_names+=("$name")
+  rm -f "$log.end"
+  {
+    local begin=$SECONDS status=0
+    limited "$@" >"$log" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" >"$log.end"
+  } &
+}
+end_jobs() {
+  local name log status seconds
+  wait
+  for name in "${job_names[@]}"; do
+    log=$(log_of "$name")
+    read -r status seconds <"$log.end" || status=lost
+    if [ "$status" = 0 ]; then
+      passed=$((passed + 1))
+      echo "passed  $name ($seconds s)"
+    else
+      failed=$((failed + 1))
+      note_failure "$name" "$log"
+    fi
+  done
+  job_names=()
+}
+
 # The sum of the numbers in GoogleTest's closing lines that start with `[  WORD  ]`.
 count_in() { # WORD LOG
   sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$2" | awk '{sum += $1} END {print sum + 0}'
@@ -188,8 +221,11 @@ stage_webgpu() {
     [ "$adapter" = lavapipe ] ||
       left_out=LinearLimits.*:NarrowLimitsWebgpu.*:ModelLoss.BeforeThe*:ModelLoss.WithWork*$(printf ':ModelOnWebgpu.%s*' Questions Small Two Long)
     tests "webgpu tests on $adapter" on "$adapter" build/dev/tests/chorus_webgpu_tests --gtest_filter="-$left_out"
-    step "self-test on $adapter" on "$adapter" build/dev/chorus devices --self-test --device webgpu
   done
+  for adapter in swiftshader lavapipe; do
+    job "self-test on $adapter" on "$adapter" build/dev/chorus devices --self-test --device webgpu
+  done
+  end_jobs
 }
 
 stage_verify() {
@@ -198,26 +234,27 @@ stage_verify() {
   local mini=(models/kev-mini --base models/kev-mini-base --golden tests/data/kev-mini.golden.jsonl)
   local moe=(models/moe-mini --golden tests/data/moe-mini.golden.jsonl)
   for dtype in f32 f16 bf16; do
-    step "kev-mini on cpu, $dtype" "$program" verify "${mini[@]}" --device cpu --dtype "$dtype"
+    job "kev-mini on cpu, $dtype" "$program" verify "${mini[@]}" --device cpu --dtype "$dtype"
   done
   for fixture in tests/data/*/golden.safetensors; do
     fixture=$(dirname "$fixture")
-    step "$(basename "$fixture") on cpu" "$program" verify "$fixture" --device cpu
+    job "$(basename "$fixture") on cpu" "$program" verify "$fixture" --device cpu
   done
-  step "moe-mini on cpu" "$program" verify "${moe[@]}" --device cpu
+  job "moe-mini on cpu" "$program" verify "${moe[@]}" --device cpu
   for adapter in lavapipe swiftshader; do
     for dtype in f32 f16 bf16; do
       if [ "$adapter" = swiftshader ] && [ "$dtype" != f32 ]; then continue; fi  # minutes each; the fixture's tests show them there
-      step "kev-mini on $adapter, $dtype" on "$adapter" "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
+      job "kev-mini on $adapter, $dtype" on "$adapter" "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
     done
     for fixture in tests/data/*/golden.safetensors; do
       fixture=$(dirname "$fixture")
       # lavapipe runs every family; SwiftShader one of each kind of attention.
       case $adapter-$(basename "$fixture") in swiftshader-qwen3_5_moe_text | swiftshader-deepseek_v32 | swiftshader-gpt_oss | lavapipe-*) ;; *) continue ;; esac
-      step "$(basename "$fixture") on $adapter" on "$adapter" "$program" verify "$fixture" --device webgpu
+      job "$(basename "$fixture") on $adapter" on "$adapter" "$program" verify "$fixture" --device webgpu
     done
   done
-  step "moe-mini on lavapipe" on lavapipe "$program" verify "${moe[@]}" --device webgpu
+  job "moe-mini on lavapipe" on lavapipe "$program" verify "${moe[@]}" --device webgpu
+  end_jobs
 }
 
 stage_fuzz() {
@@ -226,8 +263,9 @@ stage_fuzz() {
   for source in fuzz/*_fuzz.cpp; do
     [ -f "$source" ] || { step "fuzz targets exist" false; return 0; }
     source=$(basename "$source" .cpp)
-    step "fuzz $source, $fuzz_seconds s" fuzz_one "$source"
+    job "fuzz $source, $fuzz_seconds s" fuzz_one "$source"
   done
+  end_jobs
 }
 
 if [ -z "${CHORUS_NO_INSTALL:-}" ]; then step "prerequisites" tools/install_prerequisites; fi

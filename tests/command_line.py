@@ -4,6 +4,7 @@ documented exit code; no crash, no sanitizer report, no half-written file. Also 
 
 usage: tests/command_line.py PROGRAM          (a sanitizer build finds the most)
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -23,20 +24,35 @@ REQUEST = {"state": "Rain fell all day.", "questions": {"q": {"type": "noul", "i
 
 class Suite:
     def __init__(self, program):
-        self.program, self.passed, self.failed = program, 0, 0
+        self.program, self.passed, self.failed, self.waiting = program, 0, 0, []
+        self.pool = concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)))
 
     def run(self, arguments, text=b"", environment=None):
         return subprocess.run([self.program, *map(str, arguments)], input=text, capture_output=True, timeout=300, env={**os.environ, **(environment or {})})
 
-    def note(self, name, problem, done):
+    def note(self, name, problem, done, line=None):
         if problem is None:
             self.passed += 1
+            if line is not None:
+                print(line)
             return
         self.failed += 1
         print(f"FAILED {name}: {problem} (exit {done.returncode})\n  stdout: {done.stdout[:300]!r}\n  stderr: {done.stderr[-1500:].decode(errors='replace')}")
 
+    def later(self, name, case, *arguments):
+        """Runs the case beside others, one a core; finish() notes what it returns. What it reads must stay as it is until then."""
+        self.waiting.append((name, self.pool.submit(case, name, *arguments)))
+
+    def finish(self):
+        for name, case in self.waiting:
+            self.note(name, *case.result())
+        self.waiting = []
+
     def refused(self, name, arguments, codes=(INPUT,), text=b"", says=(), missing_file=None, environment=None):
         """The command must fail with one of `codes` and one line that contains every string of `says`."""
+        self.later(name, self.run_refused, arguments, codes, text, says, missing_file, environment)
+
+    def run_refused(self, name, arguments, codes, text, says, missing_file, environment):
         done = self.run(arguments, text, environment)
         error = done.stderr.decode(errors="surrogateescape")  # bytes that are not UTF-8 are not printable
         error = "".join(line for line in error.splitlines(True) if not line.startswith("Warning: vk"))  # Dawn prints it past its callbacks
@@ -53,17 +69,21 @@ class Suite:
             problem = f"expected the line to contain {says}"
         elif missing_file is not None and (missing_file.exists() or list(missing_file.parent.glob(missing_file.name + "*"))):
             problem = f"{missing_file.name} or a part of it was left behind"
-        else:
-            print(f"ok {name}: {error.splitlines()[0] if error else ''}"[:220])
-        self.note(name, problem, done)
+        return problem, done, f"ok {name}: {error.splitlines()[0] if error else ''}"[:220]
 
     def output_lost(self, name, arguments, redirection):
         """Results that nobody can receive: an error, not a success."""
+        self.later(name, self.run_output_lost, arguments, redirection)
+
+    def run_output_lost(self, name, arguments, redirection):
         done = subprocess.run(["sh", "-c", f'"$0" "$@" {redirection}', self.program, *map(str, arguments)], capture_output=True, timeout=300)
         one_line = done.stderr.startswith(b"chorus: standard output") and done.stderr.count(b"\n") == 1
-        self.note(name, None if done.returncode == INTERNAL and one_line else f"expected exit {INTERNAL} and one line", done)
+        return None if done.returncode == INTERNAL and one_line else f"expected exit {INTERNAL} and one line", done
 
     def answers(self, name, arguments, text=b""):
+        self.later(name, self.run_answers, arguments, text)
+
+    def run_answers(self, name, arguments, text):
         done = self.run(arguments, text)
         problem = None
         try:
@@ -72,7 +92,7 @@ class Suite:
                 problem = "expected answers"
         except (ValueError, KeyError) as error:
             problem = f"no response body ({error})"
-        self.note(name, problem, done)
+        return problem, done
 
 
 def variant(folder, source, name, changes):
@@ -316,6 +336,7 @@ def main():
         for name, data in head_cases(witness).items():
             model = variant(folder, KEV, f"head {name}", {"head.pt": data})
             suite.refused(f"head.pt: {name}", ask + ["--model", model, "--base", BASE, "--device", "cpu"], text=good)
+        suite.finish()
         if witness.exists():
             suite.failed += 1
             print("FAILED head.pt: the call in the pickle was carried out")
@@ -375,6 +396,7 @@ def main():
             suite.refused(f"pack to {target}", ["pack", KEV, "--base", BASE, "--out", target])
         copy = variant(folder, BASE, "own weights", {"model.safetensors": (BASE / "model.safetensors").read_bytes()})
         suite.refused("pack over the weights it reads", ["pack", KEV, "--base", copy, "--out", copy / "model.safetensors"])
+        suite.finish()
         if (copy / "model.safetensors").read_bytes() != (BASE / "model.safetensors").read_bytes():
             suite.failed += 1
             print("FAILED pack over the weights it reads: they changed")
@@ -385,7 +407,7 @@ def main():
         suite.note("pack past the file size limit", None if clean else "expected one line and no file", done)
         language = ROOT / "tests/data/qwen3_5_text"
         for name, data in golden_cases(language).items():
-            golden = folder / "lying.safetensors"
+            golden = folder / f"{name}.safetensors"
             golden.write_bytes(data)
             suite.refused(f"golden: {name}", ["verify", language, "--golden", golden, "--device", "cpu"], says=(str(golden),))
         request = folder / "request.json"
@@ -394,6 +416,7 @@ def main():
             suite.output_lost(f"{name}, output closed", arguments, ">&-")
             suite.output_lost(f"{name}, disk full", arguments, ">/dev/full")
         language_cases(suite, folder, variant)
+        suite.finish()
     print(f"{suite.passed} cases passed, {suite.failed} failed")
     sys.exit(0 if suite.failed == 0 and suite.passed > 50 else 1)
 
