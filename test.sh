@@ -218,8 +218,8 @@ stage_webgpu() {
   # The self-test runs every known answer, in one process: each process compiles its own pipelines, which takes SwiftShader minutes.
   local known_answers='All/OperationsWebgpu.MatchesItsReference/*'
   # SwiftShader also computes slowly: tests of what the host does above the kernels run on lavapipe.
-  local above_kernels=LinearLimits.*:NarrowLimitsWebgpu.*:ModelLoss.BeforeThe*:ModelLoss.WithWork*:LanguageOnWebgpu.SplitsAndCompany*$(
-    printf ':ModelOnWebgpu.%s*' Questions Small Two Long)
+  local above_kernels=LinearLimits.*:NarrowLimitsWebgpu.*:ModelLoss.BeforeThe*:ModelLoss.WithWork*:$(
+    printf 'LanguageOnWebgpu.%s*:' Splits Budgets Continuing)$(printf 'ModelOnWebgpu.%s*:' Questions Small Two Long)
   local program=build/dev/tests/chorus_webgpu_tests
   job "self-test on swiftshader" on swiftshader build/dev/chorus devices --self-test --full --device webgpu
   tests "webgpu tests on lavapipe" on lavapipe "$program" --gtest_filter="-$known_answers"

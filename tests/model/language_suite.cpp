@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -144,6 +145,24 @@ void check_splits_and_company(compute::Backend& backend, std::string_view fixtur
                                       found.begin() + static_cast<ptrdiff_t>((i + 1) * kVocabulary));
       EXPECT_EQ(row, shared) << fixture << ", sequence " << i << ", round " << round;
     }
+  }
+}
+
+void check_continued_choices(compute::Backend& backend, std::string_view fixture, uint32_t steps) {
+  const Loaded loaded = load(backend, fixture);
+  models::LanguageModel& model = *loaded.model;
+  const auto* latent = std::get_if<models::LatentAttentionSpec>(&model.blueprint().layers[0].mixer);
+  ASSERT_TRUE(latent && latent->indexer);
+  std::vector<uint32_t> text = some_tokens(latent->indexer->top_k + 21, 31);  // more keys than are taken: rows choose
+  const auto length = static_cast<uint32_t>(text.size()) + steps;
+  auto continued = must(model.new_sequence(length));
+  std::vector<float> found = step(model, *continued, text, steps);
+  for (uint32_t following = steps; following-- > 0;) {
+    text.push_back(static_cast<uint32_t>(std::max_element(found.begin(), found.end()) - found.begin()));
+    found = step(model, *continued, std::span(text).last(1), following);
+    auto anew = must(model.new_sequence(length));
+    const std::vector<float> expected = step(model, *anew, text, following);
+    EXPECT_LE(relative_difference(found, expected), 2e-5) << fixture << ", " << text.size() << " tokens";
   }
 }
 

@@ -20,6 +20,9 @@ void check_generated_texts(compute::Backend& backend);
 // A prompt in one piece and in pieces of 1, 7 and 64: logits within 2e-5, norm of the difference by norm. Steps of one token, alone and
 // eight sequences together: the same bits.
 void check_splits_and_company(compute::Backend& backend, std::string_view fixture);
+// Sparse attention: a sequence that is continued token by token, greedily, against the same text read anew at every length, both choosing
+// keys for the same final length, so that the sets of chosen keys are equal: logits within 2e-5, norm of the difference by norm.
+void check_continued_choices(compute::Backend& backend, std::string_view fixture, uint32_t steps);
 // A clone continues as its original would have; the original does not notice.
 void check_clones(compute::Backend& backend, std::string_view fixture);
 // Bad steps are refused in one line, and what was refused changes no other sequence.

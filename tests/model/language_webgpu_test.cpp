@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/webgpu/webgpu_backend.h"
+#include "model/budget_suite.h"
 #include "model/language_suite.h"
 
 namespace chorus {
@@ -29,6 +30,8 @@ compute::Backend* LanguageOnWebgpu::backend_ = nullptr;
 TEST_F(LanguageOnWebgpu, SplitsAndCompanyDoNotMatter) {
   for (const auto fixture : {"qwen3_5_moe_text", "deepseek_v32", "gpt_oss"}) language_suite::check_splits_and_company(*backend_, fixture);
 }
+TEST_F(LanguageOnWebgpu, BudgetsOfExpertsChangeNoBit) { budget_suite::check_budgets(*backend_, "qwen3_5_moe_text"); }
+TEST_F(LanguageOnWebgpu, ContinuingEqualsReadingAnew) { language_suite::check_continued_choices(*backend_, "deepseek_v32", 6); }
 TEST_F(LanguageOnWebgpu, ClonesContinueAlone) {
   for (const auto fixture : {"qwen3_5_moe_text", "glm_moe_dsa"}) language_suite::check_clones(*backend_, fixture);
 }

@@ -2,6 +2,9 @@
 // Each adds GoogleTest failures; nothing is skipped.
 #pragma once
 
+#include <cstdint>
+#include <set>
+
 #include "compute/backend.h"
 #include "tensor/dtype.h"
 
@@ -14,8 +17,9 @@ void check_kev_mini_against_reference(compute::Backend& backend, DType dtype);
 // Any split of a prompt gives the same state and logits to 2e-5: norm of the difference by norm, over the whole state.
 void check_prompt_splits(compute::Backend& backend);
 
-// 1, 8, 9 and `many` questions: together or alone within 1e-5; repeated, reversed and after others bit-identical; the prefix untouched.
-void check_question_batches(compute::Backend& backend, uint32_t many);
+// Calls of so many questions, 9 among them: together or alone within 1e-5; repeated, in other orders of calls and of questions
+// bit-identical; the prefix untouched.
+void check_question_batches(compute::Backend& backend, const std::set<uint32_t>& counts);
 
 // A branch longer than a pass, and questions split over many passes, agree with one big pass.
 void check_small_passes(compute::Backend& backend);
