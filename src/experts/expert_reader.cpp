@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/bytes.h"
+#include "experts/expert_shape.h"
 #include "experts/expert_values.h"
 #include "models/blueprint_tensors.h"
 
@@ -123,12 +124,6 @@ class Assembly {
 };
 
 }  // namespace
-
-compute::ExpertShape expert_shape(const models::Blueprint& blueprint, uint32_t layer, DType dtype) {
-  const auto* moe = std::get_if<MoeSpec>(&blueprint.layers[layer].feed_forward);
-  if (!moe) return {blueprint.hidden, 0, dtype, false};
-  return {blueprint.hidden, moe->inner, dtype, has_biases(moe->tensors)};
-}
 
 Result<ExpertReader> ExpertReader::open(std::shared_ptr<const formats::TensorStore> store, const models::Blueprint& blueprint,
                                         DType dtype) {

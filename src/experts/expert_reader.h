@@ -59,7 +59,4 @@ class ExpertReader {
   std::vector<Layer> layers_;
 };
 
-// The shape of the experts of a layer; `inner` 0 when its feed-forward is dense.
-compute::ExpertShape expert_shape(const models::Blueprint& blueprint, uint32_t layer, DType dtype);
-
 }  // namespace chorus::experts

@@ -12,7 +12,7 @@
 #include "experts/direct_file.h"
 #include "experts/element_runs.h"
 #include "experts/expert_hash.h"
-#include "experts/expert_reader.h"
+#include "experts/expert_shape.h"
 #include "formats/json.h"
 
 namespace chorus::experts {

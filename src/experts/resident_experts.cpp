@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "experts/expert_reader.h"
+#include "experts/expert_shape.h"
 
 namespace chorus::experts {
 
