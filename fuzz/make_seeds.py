@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of the fuzz targets from small hand-made files. Run again when a format gains something; commit what it writes.
 
-usage: fuzz/make_seeds.py
+usage: fuzz/make_seeds.py [PROGRAM]        with the program `chorus` also the packed models, which have hashes
 """
 import io
 import json
 import pathlib
 import struct
+import subprocess
+import sys
+import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent
@@ -51,6 +54,10 @@ def config_seeds():
     write("config", "multimodal", {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": flat, "vision_config": {"depth": 2}})
     write("config", "adapter", json.loads((MODELS / "kev-mini/adapter_config.json").read_text()))
     write("config", "short", {"model_type": "qwen3_5_text", "hidden_size": 8})
+    for path in sorted((ROOT.parent / "tests/data").glob("*/config.json")):
+        write("config", "language-" + path.parent.name, json.loads(path.read_text()))
+    write("config", "generation", {"eos_token_id": [1, 2], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0, "repetition_penalty": 1.1})
+    write("config", "packed-experts", {"dtype": "bf16", "hidden": 64, "inner": 32, "biases": False})
 
 
 def tiny_tokenizer():
@@ -160,5 +167,19 @@ def template_seeds():
             write("template", case["name"].replace(".", "-"), case["template"].encode())
 
 
+def expert_pack_seeds():
+    """Tiny packed models."""
+    sizes = {"--layers": 1, "--hidden": 8, "--inner": 8, "--experts": 2, "--top-k": 1, "--heads": 1, "--kv-heads": 1, "--head-dim": 8, "--vocabulary": 8, "--context": 16}
+    for layout in ("qwen3_moe", "olmoe"):
+        with tempfile.TemporaryDirectory() as scratch:
+            made, packed = pathlib.Path(scratch) / "made", pathlib.Path(scratch) / "packed"
+            options = [str(part) for pair in sizes.items() for part in pair]
+            subprocess.run([sys.argv[1], "make-checkpoint", made, "--layout", layout, *options], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([sys.argv[1], "pack", made, "--out", packed], check=True, stdout=subprocess.DEVNULL)
+            write("expert_pack", layout, packed.read_bytes())
+
+
+if len(sys.argv) > 1:
+    expert_pack_seeds()
 for seeds in (safetensors_seeds, config_seeds, tokenizer_seeds, text_seeds, request_seeds, head_seeds, pickle_seeds, template_seeds):
     seeds()

@@ -71,14 +71,23 @@ class Suite:
             problem = f"{missing_file.name} or a part of it was left behind"
         return problem, done, f"ok {name}: {error.splitlines()[0] if error else ''}"[:220]
 
-    def output_lost(self, name, arguments, redirection):
-        """Results that nobody can receive: an error, not a success."""
-        self.later(name, self.run_output_lost, arguments, redirection)
+    def output_lost(self, name, arguments, text=b""):
+        """Results that nobody can receive: an error that gives the system's reason, not a success, and not the end by a signal."""
+        for place, reason in ((">&-", b"Bad file descriptor"), (">/dev/full", b"No space left on device"), ("closed pipe", b"Broken pipe")):
+            self.later(f"{name}, {place}", self.run_output_lost, arguments, text, place, reason)
 
-    def run_output_lost(self, name, arguments, redirection):
-        done = subprocess.run(["sh", "-c", f'"$0" "$@" {redirection}', self.program, *map(str, arguments)], capture_output=True, timeout=300)
-        one_line = done.stderr.startswith(b"chorus: standard output") and done.stderr.count(b"\n") == 1
-        return None if done.returncode == INTERNAL and one_line else f"expected exit {INTERNAL} and one line", done
+    def run_output_lost(self, name, arguments, text, place, reason):
+        command = [self.program, *map(str, arguments)]
+        if place == "closed pipe":
+            reading, writing = os.pipe()
+            os.close(reading)
+            done = subprocess.run(command, input=text, stdout=writing, stderr=subprocess.PIPE, timeout=300)
+            os.close(writing)
+            done.stdout = b""
+        else:
+            done = subprocess.run(["sh", "-c", f'"$0" "$@" {place}', *command], input=text, capture_output=True, timeout=300)
+        good = done.returncode == INTERNAL and done.stderr == b"chorus: standard output: cannot write: " + reason + b"\n"
+        return None if good else f"expected exit {INTERNAL} and one line with {reason}", done
 
     def answers(self, name, arguments, text=b""):
         self.later(name, self.run_answers, arguments, text)
@@ -283,6 +292,7 @@ def config_cases():
         "heads that do not divide": changed(num_key_value_heads=3, num_attention_heads=4),
         "layer kinds of another length": changed(layer_types=["full_attention"]),
         "vocabulary of another size": changed(vocab_size=good["vocab_size"] + 1),
+        "a size past 64 bits": changed(hidden_size=2**64),
     }
 
 
@@ -316,6 +326,28 @@ def request_cases():
         "score with an object": one(type="score", criteria={"a": None}),
         "criteria of another kind": one(type="choice", criteria=7),
     }
+
+
+def whole_number_cases(suite, kev):
+    """Every option that takes a whole number refuses one that 64 bits do not hold, with the text; none is rounded, wrapped or read as octal."""
+    commands = {
+        ("decide", *kev, "--state", "x", "--ask", "a:noul:one"): ("--state-tokens-max", "--row-tokens-max", "--memory-max", "--threads"),
+        ("generate", "--model", "x", "--prompt", "x"): ("--max-tokens", "--top-k", "--seed", "--logprobs", "--threads"),
+        ("chat", "--model", "x"): ("--max-tokens", "--top-k", "--seed"),
+        ("perplexity", "x", "-"): ("--window", "--stride", "--threads"),
+        ("inspect", "x"): ("--plan-tokens",),
+        ("bench", "decide", "--geometry", "x"): ("--state-tokens", "--questions", "--question-tokens", "--options", "--repetitions", "--warmup", "--seed"),
+        ("bench", "generate", "--geometry", "x"): ("--prompt-tokens", "--new-tokens", "--batch", "--chunk", "--repetitions", "--warmup", "--seed"),
+        ("make-checkpoint", "x"): ("--layers", "--hidden", "--inner", "--experts", "--top-k", "--heads", "--kv-heads", "--head-dim", "--vocabulary", "--context", "--seed"),
+    }
+    texts = ("18446744073709551616", "99999999999999999999999", "-18446744073709551615", "-1", "1e3", "0x10", "010", "")
+    for command, options in commands.items():
+        for option in options:
+            for text in texts:
+                suite.refused(f"{command[0]} {option} {text!r}", [*command, f"{option}={text}" if text else option, *([] if text else [""])], codes=(USAGE,), says=(option.split("=")[0], text))
+    for command in (("generate", "--model", "x", "--prompt", "x"), ("chat", "--model", "x"), ("bench", "generate", "--geometry", "x")):
+        for option in ("--expert-ram", "--expert-vram", "--sequence-memory")[: 2 if command[0] == "bench" else 3]:
+            suite.refused(f"{command[0]} {option}", [*command, option, "18446744073709551616"], codes=(USAGE,), says=(option, "18446744073709551616"))
 
 
 def main():
@@ -356,6 +388,9 @@ def main():
         long_state = json.dumps({**REQUEST, "state": "word " * 3000}).encode()
         suite.refused("state over the limit", ask + kev + ["--state-tokens-max", "100"], text=long_state, says=("100",))
         suite.answers("the same, cut on request", ask + kev + ["--state-tokens-max", "100", "--truncate"], long_state)
+        endless_state = json.dumps({**REQUEST, "state": "word " * 20000}).encode()
+        suite.refused("state over the model's context", ask + kev, text=endless_state)
+        suite.answers("the same, cut so that the question has room", ask + kev + ["--truncate"], endless_state)
         long_question = json.dumps({**REQUEST, "questions": {"q": {"type": "noul", "instructions": "word " * 3000}}}).encode()
         suite.refused("question over the limit", ask + kev + ["--row-tokens-max", "200"], text=long_question, says=("200",))
         suite.refused("memory plan over the limit", ask + kev + ["--memory-max", "1"], codes=(3, 4), text=good)
@@ -375,6 +410,7 @@ def main():
                 suite.refused(f"{option} {value}", ask + kev + [option, value], codes=(USAGE, INPUT), text=good)
         for name in ("line\nbreak", "\x1b[31mred", b"\xff".decode(errors="surrogateescape"), ""):
             suite.refused(f"a model called {name!r}", ask + ["--model", name, "--device", "cpu"], text=good)
+        suite.refused("a model without a name", ask + ["--model", "", "--device", "cpu"], text=good, says=("model: expected", 'found ""'))
         suite.refused("a folder as request", ["decide", *kev, "--request", folder], says=(str(folder),))
         suite.refused("a request's error names the file", ["decide", *kev, "--request", BASE / "tokenizer.json"], says=("tokenizer.json",))
         suite.refused("a question past the model's positions", ask + kev, text=long_question.replace(b"word ", b"word word "), says=("questions.q",))
@@ -412,9 +448,19 @@ def main():
             suite.refused(f"golden: {name}", ["verify", language, "--golden", golden, "--device", "cpu"], says=(str(golden),))
         request = folder / "request.json"
         request.write_bytes(good)
-        for name, arguments in {"decide": ["decide", *kev, "--request", request], "tokenize": ["tokenize", *kev[:4], "rain"], "help": ["--help"]}.items():
-            suite.output_lost(f"{name}, output closed", arguments, ">&-")
-            suite.output_lost(f"{name}, disk full", arguments, ">/dev/full")
+        for name, arguments in {
+            "decide": ["decide", *kev, "--request", request],
+            "tokenize": ["tokenize", *kev[:4], "rain"],
+            "help": ["--help"],
+            "version": ["--version"],
+            "devices": ["devices", "--device", "cpu"],
+            "inspect": ["inspect", KEV, "--base", BASE, "--device", "cpu", "--tensors"],
+            "verify": ["verify", language, "--device", "cpu"],
+            "pack": ["pack", KEV, "--base", BASE, "--out", folder / "lost.safetensors"],
+            "bench decide": ["bench", "decide", "--geometry", KEV, "--base", BASE, "--state-tokens", "8", "--questions", "1", "--question-tokens", "4", "--repetitions", "1", "--warmup", "0", "--device", "cpu"],
+        }.items():
+            suite.output_lost(name, arguments)
+        whole_number_cases(suite, kev)
         language_cases(suite, folder, variant)
         suite.finish()
     print(f"{suite.passed} cases passed, {suite.failed} failed")

@@ -2,6 +2,7 @@
 import json
 import pathlib
 import struct
+import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "models/moe-mini"
@@ -51,6 +52,35 @@ def weight_cases():
     }
 
 
+def checkpoint_cases(suite, folder):
+    """make-checkpoint: refused before it writes, or nothing of it stays."""
+    tiny = ["--layers", "1", "--hidden", "16", "--inner", "16", "--experts", "2", "--top-k", "1", "--heads", "1", "--kv-heads", "1", "--head-dim", "16"]
+    out = folder / "made"
+    make = ["make-checkpoint", out, *tiny]
+    huge = ["--hidden", "65536", "--inner", "65536", "--experts", "256", "--layers", "16"]
+    suite.refused("make-checkpoint: larger than the disk", ["make-checkpoint", out, *huge], codes=(5,), says=(str(out), "bytes", "free"), missing_file=out)
+    suite.refused("make-checkpoint: no tokenizer's folder", [*make, "--tokenizer", folder / "none"], says=("--tokenizer", "none"), missing_file=out)
+    (folder / "no tokenizer").mkdir(exist_ok=True)
+    suite.refused("make-checkpoint: no tokenizer in the folder", [*make, "--tokenizer", folder / "no tokenizer"], says=("tokenizer.json",), missing_file=out)
+    suite.refused("make-checkpoint: a vocabulary below the tokenizer's", [*make, "--tokenizer", MODEL, "--vocabulary", "100"], says=("--vocabulary 100",), missing_file=out)
+    suite.refused("make-checkpoint: sizes that are no model", ["make-checkpoint", out, "--kv-heads", "3", "--heads", "4", "--layers", "1"], missing_file=out)
+    suite.finish()
+    limited = ["sh", "-c", 'ulimit -f 4; "$0" "$@"', suite.program, *map(str, make)]
+    done = subprocess.run(limited, capture_output=True, timeout=300)
+    clean = done.returncode == 5 and done.stderr.count(b"\n") == 1 and not list(folder.glob("made*"))
+    suite.note("make-checkpoint past the file size limit", None if clean else "expected one line and no folder", done)
+    done = suite.run([*make, "--tokenizer", MODEL])
+    there = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    good = done.returncode == 0 and {"config.json", "model.safetensors", "tokenizer.json"} <= set(there) and list(folder.glob("made*")) == [out]
+    suite.note("make-checkpoint writes a model", None if good else f"expected a model, found {there}", done)
+    done = suite.run(["generate", "--model", out, "--prompt", "The", "--max-tokens", "2", "--device", "cpu"])
+    suite.note("which runs", None if done.returncode == 0 else "expected text", done)
+    before = (out / "config.json").read_bytes()
+    suite.refused("make-checkpoint: over another model", make, says=(str(out), "empty folder"))
+    suite.finish()
+    suite.note("the other model stays", None if (out / "config.json").read_bytes() == before else "it changed", done)
+
+
 def language_cases(suite, folder, variant):
     device = ["--device", "cpu"]
     talk = ["generate", "--messages", "-", "--max-tokens", "8", *device]
@@ -65,6 +95,7 @@ def language_cases(suite, folder, variant):
         "an unknown architecture": changed_config(model_type="gpt_of_tomorrow"),
         "a layer too many": changed_config(num_hidden_layers=9),
         "a huge layer": changed_config(hidden_size=1 << 30),
+        "a layer count past 64 bits": changed_config(num_hidden_layers=2**70),
         "not JSON": b"{",
     }
     for name, data in configs.items():
@@ -107,8 +138,19 @@ def language_cases(suite, folder, variant):
     suite.refused("perplexity: not UTF-8", ["perplexity", MODEL, "-", *device], text=b"\xff\xfe")
     suite.refused("bench of an unknown geometry", ["bench", "generate", "--geometry", "gpt-0", *device], says=("olmoe-1b-7b",))
     suite.refused("bench of a geometry under a budget", ["bench", "generate", "--geometry", "olmoe-1b-7b", "--expert-ram", "1G", *device], says=("--expert-ram",))
-    suite.output_lost("generate, output closed", ["generate", "--model", MODEL, "--prompt", "The", "--max-tokens", "3", *device], ">&-")
-    suite.output_lost("perplexity, disk full", ["perplexity", MODEL, ROOT / "CONTRIBUTING.md", "--window", "64", *device], ">/dev/full")
+    suite.output_lost("generate", ["generate", "--model", MODEL, "--prompt", "The", "--max-tokens", "3", *device])
+    suite.output_lost("generate two", ["generate", "--model", MODEL, "--prompt", "The", "--prompt", "A", "--max-tokens", "3", *device])
+    suite.output_lost("chat", ["chat", "--model", MODEL, "--max-tokens", "3", *device], b"How did Iris feel?\nWho has the key?\n")
+    suite.output_lost("inspect a language model", ["inspect", MODEL, *device])
+    text = folder / "text"
+    text.write_text("The sky was blue. Iris had the key.")
+    suite.output_lost("perplexity", ["perplexity", MODEL, text, "--window", "64", *device])
+    suite.output_lost("bench generate", ["bench", "generate", "--geometry", MODEL, "--prompt-tokens", "4", "--new-tokens", "2", "--repetitions", "1", "--warmup", "0", *device])
+    checkpoint_cases(suite, folder)
+    for command in (["generate", "--prompt", "x"], ["chat"]):
+        suite.refused(f"{command[0]} of a model without a name", [*command, "--model", "", *device], text=b"x\n", says=("model: expected", 'found ""'))
+    done = suite.run(["chat", "--model", MODEL, "--max-tokens", "4", "--temperature", "-1", *device], b"Hello\n")
+    suite.note("chat prints nothing before an error", None if done.returncode == INPUT and done.stdout == b"" and done.stderr.count(b"\n") == 1 else "expected one line and no output", done)
     done = suite.run(["chat", "--model", MODEL, "--max-tokens", "4", *device], b"How did Iris feel?\n/nonsense\n\n/reset\n\xff\nWho has the key?\n/exit\nnever read\n")
     lines = done.stdout.decode(errors="replace").splitlines()
     suite.note("chat goes on after bad lines", None if done.returncode == INPUT and len(lines) == 2 and done.stderr.count(b"chorus: ") == 2 else "expected two answers and two complaints", done)

@@ -34,6 +34,8 @@ struct TextModelOptions {
   uint64_t expert_ram_bytes = 0;   // for experts; 0: from the memory that is free
   uint64_t expert_vram_bytes = 0;  // 0: what the device gives
   bool expert_prefetch = true;     // read the next layer's likely experts ahead
+  // For what requests have read and what is kept of a conversation; 0: from the memory that is free, or what a device with its own gives.
+  uint64_t sequence_bytes_max = 0;
   uint32_t running_max = 8;        // requests that run together
   uint32_t chunk = 512;            // tokens of a prompt that are read before the others get their next token
   bool keep_conversation = false;  // what the last chat read is kept, and a chat that begins with it continues there
@@ -90,8 +92,11 @@ struct TextModelStats {
   bool experts_resident = true;
   uint64_t expert_hits = 0, expert_misses = 0, expert_evictions = 0, expert_prefetches = 0, expert_prefetches_used = 0;
   uint64_t expert_bytes_read = 0, expert_bytes_written = 0;  // from disk; to device memory
+  std::string expert_reads_buffered;                         // why reads do not pass by the page cache; empty: they do, or need not
   double expert_read_seconds = 0;                            // waiting for reads
   double expert_route_seconds = 0;                           // until routes were known on the host
+  uint64_t sequence_bytes = 0, sequence_bytes_peak = 0;      // of running requests and kept conversations
+  uint64_t sequence_bytes_max = 0;                           // their limit; 0: what the device gives
   uint64_t device_bytes = 0, device_bytes_peak = 0;
   uint64_t resident_bytes = 0, resident_bytes_peak = 0;  // of the process
   std::vector<KernelSeconds> kernels;                    // with profile_kernels; each call gives what came since the last

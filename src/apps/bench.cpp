@@ -202,36 +202,33 @@ Result<BenchRun> run_measurements(const BenchFlags& flags) {
 }
 
 void print_text(const BenchFlags& flags, const BenchRun& run) {
-  std::printf("bench decide: %s, %s weights, state %u tokens, %u questions x %u tokens, %u repetitions after %u\n", flags.geometry.c_str(),
-              flags.device.dtype.c_str(), flags.state_tokens, flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
-  std::printf("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
-              run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
-  std::printf("%s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s; passes of up to %u rows\n",
-              run.plan.to_line().c_str(), static_cast<double>(run.device_bytes_peak) / (1 << 20),
-              static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
-  std::printf("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12,
-              run.peak.bytes_per_second / 1e9);
-  std::printf("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s",
-              "of peak");
+  print("bench decide: %s, %s weights, state %u tokens, %u questions x %u tokens, %u repetitions after %u\n", flags.geometry.c_str(),
+        flags.device.dtype.c_str(), flags.state_tokens, flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
+  print("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
+        run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
+  print("%s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s; passes of up to %u rows\n",
+        run.plan.to_line().c_str(), static_cast<double>(run.device_bytes_peak) / (1 << 20),
+        static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
+  print("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12, run.peak.bytes_per_second / 1e9);
+  print("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s", "of peak");
   for (const Timing& timing : run.timings) {
     const double seconds = timing.milliseconds.median / 1000;
     const double flops = timing.work.flops / seconds, bytes = timing.work.bytes / seconds;
-    std::printf("%-22s %10.3f %10.3f -%9.3f %12.1f %10.3f %6.1f%% %9.1f %6.1f%%\n", timing.name.c_str(), timing.milliseconds.median,
-                timing.milliseconds.low, timing.milliseconds.high, timing.tokens / seconds, flops / 1e12,
-                100 * flops / run.peak.flops_per_second, bytes / 1e9, 100 * bytes / run.peak.bytes_per_second);
+    print("%-22s %10.3f %10.3f -%9.3f %12.1f %10.3f %6.1f%% %9.1f %6.1f%%\n", timing.name.c_str(), timing.milliseconds.median,
+          timing.milliseconds.low, timing.milliseconds.high, timing.tokens / seconds, flops / 1e12, 100 * flops / run.peak.flops_per_second,
+          bytes / 1e9, 100 * bytes / run.peak.bytes_per_second);
   }
   if (!run.kernels.empty()) {
     double total = 0;
     for (const compute::KernelTime& kernel : run.kernels) total += kernel.milliseconds;
     const double rounds = flags.repetitions;
-    std::printf("\nkernels, per repetition (a repetition is two prefills and two evaluations): %.3f ms\n", total / rounds);
+    print("\nkernels, per repetition (a repetition is two prefills and two evaluations): %.3f ms\n", total / rounds);
     for (const compute::KernelTime& kernel : run.kernels) {
-      std::printf("    %-40s %8.1f calls %10.3f ms %5.1f%%\n", kernel.kernel.c_str(), kernel.calls / rounds, kernel.milliseconds / rounds,
-                  100 * kernel.milliseconds / total);
+      print("    %-40s %8.1f calls %10.3f ms %5.1f%%\n", kernel.kernel.c_str(), kernel.calls / rounds, kernel.milliseconds / rounds,
+            100 * kernel.milliseconds / total);
     }
   }
-  for (const compute::Fallback& fallback : run.fallbacks)
-    std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+  for (const compute::Fallback& fallback : run.fallbacks) print("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
 }
 
 void print_json(const BenchFlags& flags, const BenchRun& run) {
@@ -270,7 +267,7 @@ void print_json(const BenchFlags& flags, const BenchRun& run) {
   body.set("timings", std::move(timings));
   body.set("kernels", std::move(kernels));
   body.set("fallbacks", std::move(fallbacks));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 int run_bench(const BenchFlags& flags) {

@@ -245,42 +245,40 @@ Rates rates_of(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
 
 void print_text(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
   const Rates rates = rates_of(flags, run);
-  std::printf("bench generate: %s, %s weights, batch %u, prompts of %u tokens, %u new tokens, %u repetitions after %u\n",
-              flags.text.model.c_str(), flags.text.device.dtype.c_str(), flags.batch, flags.prompt_tokens, flags.new_tokens,
-              flags.repetitions, flags.warmup);
-  std::printf("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
-              run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
-  std::printf("experts: %s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s\n", run.experts.c_str(),
-              static_cast<double>(run.device_bytes_peak) / (1 << 20), static_cast<double>(run.host_bytes_peak) / (1 << 20),
-              run.load_seconds);
-  std::printf("copy rate measured in this run: %.1f GB/s\n\n", run.peak.bytes_per_second / 1e9);
-  std::printf("%-10s %12s %23s %12s %12s\n", "", "median ms", "low - high", "tokens/s", "dispatches");
-  std::printf("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n", "prefill", rates.prefill.median, rates.prefill.low, rates.prefill.high,
-              rates.prefill_tokens, run.dispatches_per_prompt);
-  std::printf("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n\n", "step", rates.step.median, rates.step.low, rates.step.high,
-              rates.decode_tokens, run.dispatches_per_step);
-  std::printf(
+  print("bench generate: %s, %s weights, batch %u, prompts of %u tokens, %u new tokens, %u repetitions after %u\n",
+        flags.text.model.c_str(), flags.text.device.dtype.c_str(), flags.batch, flags.prompt_tokens, flags.new_tokens, flags.repetitions,
+        flags.warmup);
+  print("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
+        run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
+  print("experts: %s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s\n", run.experts.c_str(),
+        static_cast<double>(run.device_bytes_peak) / (1 << 20), static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds);
+  print("copy rate measured in this run: %.1f GB/s\n\n", run.peak.bytes_per_second / 1e9);
+  print("%-10s %12s %23s %12s %12s\n", "", "median ms", "low - high", "tokens/s", "dispatches");
+  print("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n", "prefill", rates.prefill.median, rates.prefill.low, rates.prefill.high,
+        rates.prefill_tokens, run.dispatches_per_prompt);
+  print("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n\n", "step", rates.step.median, rates.step.low, rates.step.high, rates.decode_tokens,
+        run.dispatches_per_step);
+  print(
       "weights read a step: %.3f GB (%.3f resident, %.3f experts): %.1f GB/s, %.1f %% of the copy rate; %.3f ms a step not spent reading "
       "weights\n",
       run.bytes.all() / 1e9, run.bytes.resident / 1e9, run.bytes.experts / 1e9, rates.gigabytes, 100 * rates.of_copy, rates.not_reading_ms);
   const experts::ExpertStatistics& experts = run.expert_statistics;
   if (!experts.resident) {
-    std::printf("experts, all repetitions: %llu hits, %llu misses, %.1f MiB read, waited %.3f s for reads\n",
-                static_cast<unsigned long long>(experts.cache.hits), static_cast<unsigned long long>(experts.cache.misses),
-                static_cast<double>(experts.cache.bytes_read) / (1 << 20), experts.times.reads);
+    print("experts, all repetitions: %llu hits, %llu misses, %.1f MiB read, waited %.3f s for reads\n",
+          static_cast<unsigned long long>(experts.cache.hits), static_cast<unsigned long long>(experts.cache.misses),
+          static_cast<double>(experts.cache.bytes_read) / (1 << 20), experts.times.reads);
   }
   if (!run.decode_kernels.empty()) {
     double total = 0;
     for (const compute::KernelTime& kernel : run.decode_kernels) total += kernel.milliseconds;
     const double steps = static_cast<double>(run.step_ms.size());
-    std::printf("\nkernels of a step: %.3f ms\n", total / steps);
+    print("\nkernels of a step: %.3f ms\n", total / steps);
     for (const compute::KernelTime& kernel : run.decode_kernels) {
-      std::printf("    %-40s %8.1f calls %10.4f ms %5.1f%%\n", kernel.kernel.c_str(), kernel.calls / steps, kernel.milliseconds / steps,
-                  100 * kernel.milliseconds / total);
+      print("    %-40s %8.1f calls %10.4f ms %5.1f%%\n", kernel.kernel.c_str(), kernel.calls / steps, kernel.milliseconds / steps,
+            100 * kernel.milliseconds / total);
     }
   }
-  for (const compute::Fallback& fallback : run.fallbacks)
-    std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+  for (const compute::Fallback& fallback : run.fallbacks) print("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
 }
 
 void print_json(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
@@ -327,7 +325,7 @@ void print_json(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
     fallbacks.push_back(JsonValue::string(fallback.operation + ": " + fallback.reason));
   body.set("kernels", std::move(kernels));
   body.set("fallbacks", std::move(fallbacks));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 }  // namespace

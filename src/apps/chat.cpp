@@ -55,12 +55,13 @@ class Conversation {
   // A turn that fails is taken back, and the conversation goes on.
   void answer(const std::string& line) {
     messages_.push_back({"user", line});
-    const auto print = [](std::string_view piece) {
-      return std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() && std::fflush(stdout) == 0;
+    bool began = false;
+    const auto show = [&](std::string_view piece) {
+      began = true;
+      return print_now(piece);
     };
-    auto text = model_.chat(messages_, flags_.sampling.options, print);
-    std::printf("\n");
-    std::fflush(stdout);
+    auto text = model_.chat(messages_, flags_.sampling.options, show);
+    if (text || began) print_now("\n");  // an error begins no line of its own unless text stands before it
     if (!text) {
       messages_.pop_back();
       code_ = fail(text.error());
@@ -133,6 +134,7 @@ Command add_chat(CLI::App& app) {
   add_sampling_flags(*command, flags->sampling);
   command->add_flag("--stats", flags->stats, "Measure kernels, so that /stats says where the time went");
   add_text_flags(*command, flags->text, true);
+  add_sequence_flags(*command, flags->text);
   return {command, [flags]() -> int {
             auto code = run(*flags);
             return code ? *code : fail(code.error());

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <limits>
+#include <type_traits>
 
 #include "base/bytes.h"
 
@@ -97,12 +100,38 @@ ModelOptions model_options(const DeviceFlags& flags) {
 }
 
 CLI::Option* add_size_option(CLI::App& command, const std::string& name, uint64_t& bytes, const std::string& description) {
-  const auto take = [&bytes](const std::string& text) {
+  const auto take = [&bytes, name](const std::string& text) {
     const auto size = parse_size(text);
-    if (!size || *size == 0) throw CLI::ValidationError("expected a size such as 512M or 4G, found \"" + text + "\"");
+    if (!size || *size == 0) throw CLI::ValidationError(name, "expected a size such as 512M or 4G, found " + quote_text(text));
     bytes = *size;
   };
   return command.add_option_function<std::string>(name, take, description)->type_name("SIZE");
+}
+
+namespace {
+
+template <typename Number>
+std::string whole_number_problem(const std::string& text) {
+  Number value = 0;
+  const size_t sign = std::is_signed_v<Number> && text.starts_with('-') ? 1 : 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool digits = text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
+  const bool plain = text.size() == sign + 1 || (text.size() > sign && text[sign] != '0');
+  if (digits && plain && read.ec == std::errc{}) return {};
+  const auto low = std::numeric_limits<Number>::min(), high = std::numeric_limits<Number>::max();
+  return "expected a whole number from " + std::to_string(low) + " to " + std::to_string(high) + ", found " + quote_text(text);
+}
+
+}  // namespace
+
+void check_whole_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();  // what the parser calls integers; ranges follow it
+    if (option->get_expected_max() == 0) continue;     // a flag
+    if (type.starts_with("UINT")) option->check(whole_number_problem<uint64_t>, "", "");
+    if (type.starts_with("INT")) option->check(whole_number_problem<int64_t>, "", "");
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) check_whole_numbers(*command);
 }
 
 std::function<void(uint64_t, uint64_t)> load_progress() {

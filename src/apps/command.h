@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/output.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "chorus/chorus.h"
@@ -52,6 +53,10 @@ ModelOptions model_options(const DeviceFlags& flags);
 
 // An option that takes a size as parse_size (base/bytes.h) reads it, not 0.
 CLI::Option* add_size_option(CLI::App& command, const std::string& name, uint64_t& bytes, const std::string& description);
+
+// Options of whole numbers, of all commands: only decimal digits that fit the option's type. The parser itself takes the nearest number for
+// one past 64 bits, lets a negative one wrap around and reads 010 as eight.
+void check_whole_numbers(CLI::App& app);
 
 // A percentage on standard error when that is a terminal; silent for loads under a second.
 std::function<void(uint64_t, uint64_t)> load_progress();

@@ -50,19 +50,19 @@ std::string number_text(const JsonValue* value) { return value ? formats::json_d
 
 void print_answer(const std::string& id, const JsonValue& answer) {
   if (const JsonValue* noul = answer.find("noul")) {
-    std::printf("%s: %s probability of yes\n", id.c_str(), number_text(noul).c_str());
+    print("%s: %s probability of yes\n", id.c_str(), number_text(noul).c_str());
     return;
   }
   const JsonValue* choice = answer.find("choice");
   const std::string value = choice && choice->string_if() ? *choice->string_if() : number_text(answer.find("score"));
-  std::printf("%s: %s (confidence %s)\n", id.c_str(), value.c_str(), number_text(answer.find("confidence")).c_str());
+  print("%s: %s (confidence %s)\n", id.c_str(), value.c_str(), number_text(answer.find("confidence")).c_str());
   const JsonValue* legend = answer.find("legend");
   const JsonValue* probabilities = answer.find("probabilities");
   if (!probabilities) return;
   for (const formats::JsonMember& member : probabilities->members()) {
     const JsonValue* name = legend ? legend->find(member.key) : nullptr;
     const std::string label = name && name->string_if() ? member.key + " " + *name->string_if() : member.key;
-    std::printf("    %-8s %s\n", formats::json_dumps(member.value).c_str(), label.c_str());
+    print("    %-8s %s\n", formats::json_dumps(member.value).c_str(), label.c_str());
   }
 }
 
@@ -100,10 +100,10 @@ void print_response(const JsonValue& response, const ModelDescription& about) {
   }
   const JsonValue* usage = response.find("usage");
   auto used = [&](const char* key) { return number_text(usage ? usage->find(key) : nullptr); };
-  std::printf("\n%s tokens read, %s ms on %s (%s%s)\n", used("input_tokens").c_str(), number_text(response.find("latency_ms")).c_str(),
-              about.device.c_str(), about.backend.c_str(), about.software ? ", software adapter" : "");
+  print("\n%s tokens read, %s ms on %s (%s%s)\n", used("input_tokens").c_str(), number_text(response.find("latency_ms")).c_str(),
+        about.device.c_str(), about.backend.c_str(), about.software ? ", software adapter" : "");
   if (const JsonValue* cut = response.find("truncated"); cut && cut->boolean_if() && *cut->boolean_if()) {
-    std::printf("the state was cut to %s of %s tokens\n", used("state_tokens_used").c_str(), used("state_tokens").c_str());
+    print("the state was cut to %s of %s tokens\n", used("state_tokens_used").c_str(), used("state_tokens").c_str());
   }
 }
 
@@ -137,7 +137,7 @@ int run_decide(const DecideFlags& flags) {
   const bool explain = flags.explain || !about.fallbacks.empty();
   if (flags.json) {
     if (explain) parsed->set("explain", explain_json(about));
-    std::printf("%s\n", formats::json_dumps(*parsed).c_str());
+    print("%s\n", formats::json_dumps(*parsed).c_str());
     return kExitOk;
   }
   print_response(*parsed, about);
@@ -167,7 +167,7 @@ Command add_decide(CLI::App& app) {
       ->check(CLI::Range(1u, UINT32_MAX));
   command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB")
       ->check(CLI::Range(uint64_t{1}, UINT64_MAX >> 20));
-  command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it");
+  command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it; a question keeps room");
   command->add_flag("--date-facts", flags->date_facts, "Tell the model the differences between dates in the state");
   command->add_flag("--json", flags->json, "Print the Kev 1.0 response body");
   command->add_flag("--explain", flags->explain, "Say which backend ran and why, and what ran otherwise than asked");

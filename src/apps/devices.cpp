@@ -35,14 +35,13 @@ std::string lacks(const gpu::Capabilities& c) {
 }
 
 void print_adapter(const gpu::Capabilities& c) {
-  std::printf("%s (%s%s)\n", c.name.c_str(), c.backend.c_str(), c.software ? ", software" : "");
-  std::printf("    driver: %s\n", c.driver.c_str());
-  std::printf("    subgroups %u to %u, workgroup: %u invocations, %u bytes\n", c.subgroup_size_min, c.subgroup_size_max,
-              c.workgroup_invocations_max, c.workgroup_storage_bytes_max);
-  std::printf("    storage: %u buffers, %llu MiB a binding, %llu MiB a buffer\n", c.storage_buffers_max,
-              static_cast<unsigned long long>(c.storage_binding_bytes_max >> 20),
-              static_cast<unsigned long long>(c.buffer_bytes_max >> 20));
-  std::printf("    lacks: %s\n", lacks(c).c_str());
+  print("%s (%s%s)\n", c.name.c_str(), c.backend.c_str(), c.software ? ", software" : "");
+  print("    driver: %s\n", c.driver.c_str());
+  print("    subgroups %u to %u, workgroup: %u invocations, %u bytes\n", c.subgroup_size_min, c.subgroup_size_max,
+        c.workgroup_invocations_max, c.workgroup_storage_bytes_max);
+  print("    storage: %u buffers, %llu MiB a binding, %llu MiB a buffer\n", c.storage_buffers_max,
+        static_cast<unsigned long long>(c.storage_binding_bytes_max >> 20), static_cast<unsigned long long>(c.buffer_bytes_max >> 20));
+  print("    lacks: %s\n", lacks(c).c_str());
 }
 
 JsonValue adapter_json(const gpu::Capabilities& c) {
@@ -95,11 +94,11 @@ int list_devices(const DevicesFlags& flags) {
     JsonValue body = JsonValue::object();
     body.set("adapters", std::move(list));
     body.set("cpu", JsonValue::string(choice->backend->info().device));
-    std::printf("%s\n", formats::json_dumps(body).c_str());
+    print("%s\n", formats::json_dumps(body).c_str());
     return kExitOk;
   }
-  if (count == 0) std::printf("no WebGPU adapter\n");
-  std::printf("cpu: %s\n", choice->backend->info().device.c_str());
+  if (count == 0) print("no WebGPU adapter\n");
+  print("cpu: %s\n", choice->backend->info().device.c_str());
   return kExitOk;
 }
 
@@ -119,8 +118,7 @@ void report_operation(const std::vector<selftest::CaseResult>& results, bool jso
       if (result.tolerance > 0) worst = std::max(worst, result.error / result.tolerance);
       if (result.pass) continue;
       ++failed;
-      if (!json)
-        std::printf("FAILED %s/%s %s: %s\n", result.operation.c_str(), variant.c_str(), result.name.c_str(), result.detail.c_str());
+      if (!json) print("FAILED %s/%s %s: %s\n", result.operation.c_str(), variant.c_str(), result.name.c_str(), result.detail.c_str());
     }
     tally.cases += end - begin;
     tally.failed += failed;
@@ -132,8 +130,8 @@ void report_operation(const std::vector<selftest::CaseResult>& results, bool jso
       item.set("failed", JsonValue::integer(static_cast<int64_t>(failed)));
       tally.json.push_back(std::move(item));
     } else {
-      std::printf("%-16s %-28s %4zu cases  worst error %.2f of its tolerance  %s\n", results[begin].operation.c_str(), variant.c_str(),
-                  end - begin, worst, failed == 0 ? "ok" : "FAILED");
+      print("%-16s %-28s %4zu cases  worst error %.2f of its tolerance  %s\n", results[begin].operation.c_str(), variant.c_str(),
+            end - begin, worst, failed == 0 ? "ok" : "FAILED");
     }
     begin = end;
   }
@@ -143,8 +141,7 @@ int self_test(const DevicesFlags& flags) {
   auto choice = choose_backend(flags.device);
   if (!choice) return fail(choice.error());
   compute::Backend& backend = *choice->backend;
-  if (!flags.json)
-    std::printf("self-test on %s, %s (%s)\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
+  if (!flags.json) print("self-test on %s, %s (%s)\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
   Tally tally;
   size_t silent = 0;
   for (const selftest::OperationCases& operation : selftest::all_operations()) {
@@ -158,10 +155,10 @@ int self_test(const DevicesFlags& flags) {
     body.set("device", JsonValue::string(backend.info().device));
     body.set("operations", std::move(tally.json));
     body.set("pass", JsonValue::boolean(good));
-    std::printf("%s\n", formats::json_dumps(body).c_str());
+    print("%s\n", formats::json_dumps(body).c_str());
   } else {
-    std::printf("verdict: %s (%zu cases, %zu failed, %zu operations without a case)\n", good ? "ok" : "FAILED", tally.cases, tally.failed,
-                silent);
+    print("verdict: %s (%zu cases, %zu failed, %zu operations without a case)\n", good ? "ok" : "FAILED", tally.cases, tally.failed,
+          silent);
   }
   return good ? kExitOk : kExitVerdict;
 }

@@ -1,5 +1,4 @@
 // `chorus generate`: a language model continues a text or answers a conversation.
-#include <csignal>
 #include <cstdio>
 
 #include "apps/text_command.h"
@@ -64,9 +63,9 @@ void print_logprobs(const TextModel& model, const GeneratedText& text) {
       const auto piece = model.decode({id});
       return formats::json_dumps(JsonValue::string(piece.ok() ? *piece : "?"));
     };
-    std::printf("%8u %10.4f  %s", token.id, static_cast<double>(token.logprob), shown(token.id).c_str());
-    for (const auto& [id, logprob] : token.top) std::printf("  %s %.4f", shown(id).c_str(), static_cast<double>(logprob));
-    std::printf("\n");
+    print("%8u %10.4f  %s", token.id, static_cast<double>(token.logprob), shown(token.id).c_str());
+    for (const auto& [id, logprob] : token.top) print("  %s %.4f", shown(id).c_str(), static_cast<double>(logprob));
+    print("\n");
   }
 }
 
@@ -76,11 +75,11 @@ int generate_many(TextModel& model, const GenerateFlags& flags, const std::vecto
   for (const Result<GeneratedText>& text : model.generate_all(prompts, options)) {
     if (!text) {
       code = fail(text.error());
-      if (flags.json) std::printf("{\"error\": %s}\n", formats::json_dumps(JsonValue::string(text.error().to_line())).c_str());
+      if (flags.json) print("{\"error\": %s}\n", formats::json_dumps(JsonValue::string(text.error().to_line())).c_str());
     } else if (flags.json) {
-      std::printf("%s\n", formats::json_dumps(text_json(*text, options.logprobs)).c_str());
+      print("%s\n", formats::json_dumps(text_json(*text, options.logprobs)).c_str());
     } else {
-      std::printf("%s\n", text->text.c_str());
+      print("%s\n", text->text.c_str());
       if (options.logprobs) print_logprobs(model, *text);
     }
   }
@@ -89,15 +88,10 @@ int generate_many(TextModel& model, const GenerateFlags& flags, const std::vecto
 
 Result<GeneratedText> generate_one(TextModel& model, const GenerateFlags& flags, const std::vector<std::string>& prompts,
                                    const GenerateOptions& options) {
-  TextModel::OnText print;
-  if (!flags.json) {
-    print = [](std::string_view piece) {
-      return std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() && std::fflush(stdout) == 0;
-    };
-  }
-  if (!prompts.empty()) return model.generate(prompts[0], options, print);
+  const TextModel::OnText show = flags.json ? TextModel::OnText() : TextModel::OnText(print_now);
+  if (!prompts.empty()) return model.generate(prompts[0], options, show);
   CHORUS_ASSIGN(const std::string messages, read_text(flags.messages, limits::kRequestBytesMax));
-  auto text = model.chat_json(messages, options, print);
+  auto text = model.chat_json(messages, options, show);
   if (!text) return std::move(text).error().with_context("answering " + (flags.messages == "-" ? "standard input" : flags.messages));
   return text;
 }
@@ -124,10 +118,10 @@ Result<int> run(const GenerateFlags& flags) {
     if (flags.json) {
       JsonValue body = text_json(text, options.logprobs);
       if (flags.stats) body.set("stats", stats_json(model->stats()));
-      std::printf("%s\n", formats::json_dumps(body).c_str());
+      print("%s\n", formats::json_dumps(body).c_str());
       return kExitOk;
     }
-    std::printf("\n");
+    print("\n");
     if (options.logprobs) print_logprobs(*model, text);
   }
   if (flags.stats) print_stats(model->stats());
@@ -152,6 +146,7 @@ Command add_generate(CLI::App& app) {
   command->add_flag("--json", flags->json, "Print JSON");
   command->add_flag("--stats", flags->stats, "Say where the time went, on standard error (measuring slows GPUs a little)");
   add_text_flags(*command, flags->text, true);
+  add_sequence_flags(*command, flags->text);
   return {command, [flags]() -> int {
             if (flags->prompts.empty() && flags->messages.empty()) {
               std::fprintf(stderr, "chorus: generate needs --prompt or --messages\n");

@@ -69,29 +69,26 @@ Result<std::vector<std::string>> tensor_lines(const formats::WeightSource& weigh
 void print_text(const Inspection& result, const std::vector<std::string>& tensors) {
   const formats::TextConfig& c = result.checkpoint.config;
   const formats::CheckpointMetadata& meta = result.checkpoint.metadata;
-  std::printf("%s: %s, form %s\n", result.checkpoint.path.c_str(), c.model_type.c_str(),
-              std::string(formats::checkpoint_form_name(meta.form)).c_str());
-  std::printf("%s, hidden %u, feed-forward %u, vocabulary %u\n", layer_summary(c).c_str(), c.hidden_size, c.intermediate_size,
-              c.vocab_size);
-  std::printf("attention: %u query heads, %u key/value heads of %u, %u rotary dimensions\n", c.query_heads, c.kv_heads, c.head_dim,
-              c.rotary_dim);
-  std::printf("gated delta net: %u key heads of %u, %u value heads of %u\n", c.linear_key_heads, c.linear_key_dim, c.linear_value_heads,
-              c.linear_value_dim);
+  print("%s: %s, form %s\n", result.checkpoint.path.c_str(), c.model_type.c_str(),
+        std::string(formats::checkpoint_form_name(meta.form)).c_str());
+  print("%s, hidden %u, feed-forward %u, vocabulary %u\n", layer_summary(c).c_str(), c.hidden_size, c.intermediate_size, c.vocab_size);
+  print("attention: %u query heads, %u key/value heads of %u, %u rotary dimensions\n", c.query_heads, c.kv_heads, c.head_dim, c.rotary_dim);
+  print("gated delta net: %u key heads of %u, %u value heads of %u\n", c.linear_key_heads, c.linear_key_dim, c.linear_value_heads,
+        c.linear_value_dim);
   if (result.checkpoint.head) {
-    std::printf("pointer head: width %u, temperature %.6g, %s\n", result.checkpoint.head->head_dim, meta.temperature,
-                meta.checkpoint_id.c_str());
+    print("pointer head: width %u, temperature %.6g, %s\n", result.checkpoint.head->head_dim, meta.temperature, meta.checkpoint_id.c_str());
   } else {
-    std::printf("pointer head: none (cannot answer questions)\n");
+    print("pointer head: none (cannot answer questions)\n");
   }
-  std::printf("base: %s%s%s, LoRA rank %u\n", meta.base.empty() ? "-" : meta.base.c_str(), meta.base_revision ? " at " : "",
-              meta.base_revision.value_or("").c_str(), meta.lora_rank);
+  print("base: %s%s%s, LoRA rank %u\n", meta.base.empty() ? "-" : meta.base.c_str(), meta.base_revision ? " at " : "",
+        meta.base_revision.value_or("").c_str(), meta.lora_rank);
   if (!result.checkpoint.ignored_tensors.empty()) {
-    std::printf("ignored tensors (vision, multi-token prediction): %zu\n", result.checkpoint.ignored_tensors.size());
+    print("ignored tensors (vision, multi-token prediction): %zu\n", result.checkpoint.ignored_tensors.size());
   }
-  std::printf("%s\n", result.plan.to_line().c_str());
-  std::printf("would run on: %s, %s (%s)\n", result.device.kind.c_str(), result.device.device.c_str(), result.reason.c_str());
-  for (const std::string& line : result.operations) std::printf("    %s\n", line.c_str());
-  for (const std::string& line : tensors) std::printf("%s\n", line.c_str());
+  print("%s\n", result.plan.to_line().c_str());
+  print("would run on: %s, %s (%s)\n", result.device.kind.c_str(), result.device.device.c_str(), result.reason.c_str());
+  for (const std::string& line : result.operations) print("    %s\n", line.c_str());
+  for (const std::string& line : tensors) print("%s\n", line.c_str());
 }
 
 void print_json(const Inspection& result, const std::vector<std::string>& tensors) {
@@ -122,7 +119,7 @@ void print_json(const Inspection& result, const std::vector<std::string>& tensor
   body.set("operations", std::move(operations));
   for (const std::string& line : tensors) list.push_back(JsonValue::string(line));
   if (!tensors.empty()) body.set("tensors", std::move(list));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 int run_inspect(const InspectFlags& flags) {

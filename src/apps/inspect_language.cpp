@@ -50,17 +50,17 @@ std::vector<std::string> tensor_lines(const formats::TensorStore& store) {
 
 void print_text(const models::LanguageCheckpoint& checkpoint, const Counts& counts, const std::vector<std::string>& tensors) {
   const Blueprint& b = checkpoint.blueprint;
-  std::printf("%s: %s, a language model\n", checkpoint.path.c_str(), b.model_type.c_str());
-  std::printf("%zu layers (%llu attention, %llu latent attention, %llu gated delta net), hidden %u, vocabulary %u, context %u\n",
-              b.layers.size(), static_cast<unsigned long long>(counts.attention), static_cast<unsigned long long>(counts.latent),
-              static_cast<unsigned long long>(counts.delta), b.hidden, b.vocabulary, b.context);
-  std::printf("experts: %llu in %llu layers, %.3f million numbers; the rest: %.3f million\n",
-              static_cast<unsigned long long>(counts.experts), static_cast<unsigned long long>(counts.expert_layers),
-              static_cast<double>(counts.expert_numbers) / 1e6, static_cast<double>(counts.resident_numbers) / 1e6);
+  print("%s: %s, a language model\n", checkpoint.path.c_str(), b.model_type.c_str());
+  print("%zu layers (%llu attention, %llu latent attention, %llu gated delta net), hidden %u, vocabulary %u, context %u\n", b.layers.size(),
+        static_cast<unsigned long long>(counts.attention), static_cast<unsigned long long>(counts.latent),
+        static_cast<unsigned long long>(counts.delta), b.hidden, b.vocabulary, b.context);
+  print("experts: %llu in %llu layers, %.3f million numbers; the rest: %.3f million\n", static_cast<unsigned long long>(counts.experts),
+        static_cast<unsigned long long>(counts.expert_layers), static_cast<double>(counts.expert_numbers) / 1e6,
+        static_cast<double>(counts.resident_numbers) / 1e6);
   if (!checkpoint.ignored_tensors.empty())
-    std::printf("ignored tensors (vision, multi-token prediction, copies): %zu\n", checkpoint.ignored_tensors.size());
-  for (const std::string& name : checkpoint.ignored_tensors) std::printf("    %s\n", name.c_str());
-  for (const std::string& line : tensors) std::printf("%s\n", line.c_str());
+    print("ignored tensors (vision, multi-token prediction, copies): %zu\n", checkpoint.ignored_tensors.size());
+  for (const std::string& name : checkpoint.ignored_tensors) print("    %s\n", name.c_str());
+  for (const std::string& line : tensors) print("%s\n", line.c_str());
 }
 
 void print_json(const models::LanguageCheckpoint& checkpoint, const Counts& counts, const std::vector<std::string>& tensors) {
@@ -80,7 +80,7 @@ void print_json(const models::LanguageCheckpoint& checkpoint, const Counts& coun
   body.set("ignored_tensors", std::move(ignored));
   for (const std::string& line : tensors) list.push_back(JsonValue::string(line));
   if (!tensors.empty()) body.set("tensors", std::move(list));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 }  // namespace

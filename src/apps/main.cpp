@@ -4,13 +4,13 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/output.h"
 
 namespace {
 
@@ -28,17 +28,22 @@ bool hold_standard_streams() {
 
 // Results that did not arrive are a failure, whatever the command thought.
 int after_output(int code) {
-  errno = 0;
-  const bool flushed = std::fflush(stdout) == 0;
-  if (flushed && std::ferror(stdout) == 0) return code;
-  const std::string reason = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
-  return fail(chorus::make_error(chorus::ErrorCode::io_failed, "standard output: cannot write" + reason));
+  const chorus::Status written = finish_output();
+  return written ? code : fail(written.error());
 }
 
 int wrong_command_line(const CLI::ParseError& error) {
   const chorus::Error line = chorus::make_error(chorus::ErrorCode::invalid_argument, std::string(error.what()) + " (see --help)");
   fail(line);
   return kExitUsage;
+}
+
+// --help and --version, which the parser would print past our output.
+int print_help(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream text;
+  const int code = app.exit(error, text, text);
+  print_now(text.str());
+  return after_output(code);
 }
 
 int run(const std::vector<Command>& commands) {
@@ -61,6 +66,7 @@ int run(const std::vector<Command>& commands) {
 int main(int argc, char** argv) {
   if (!hold_standard_streams()) return kExitInternal;
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of the shell: the write fails, and what was written is removed
+  std::signal(SIGPIPE, SIG_IGN);  // output that nobody reads: the write fails, which is said at the end
   CLI::App app{"Dawn Chorus: language models and decision models on WebGPU and the CPU"};
   app.set_version_flag("--version", CHORUS_VERSION);
   app.require_subcommand(1);
@@ -68,10 +74,11 @@ int main(int argc, char** argv) {
   const std::vector<Command> commands = {add_generate(app), add_chat(app),    add_decide(app),  add_verify(app), add_perplexity(app),
                                          add_tokenize(app), add_devices(app), add_inspect(app), add_pack(app),   add_make_checkpoint(app),
                                          add_bench(app)};
+  check_whole_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return after_output(app.exit(error));
+    if (error.get_exit_code() == 0) return print_help(app, error);
     return wrong_command_line(error);
   }
   return after_output(run(commands));

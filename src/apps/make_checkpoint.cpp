@@ -1,10 +1,14 @@
 // `chorus make-checkpoint`: a mixture-of-experts checkpoint of seeded random numbers, for measuring models larger than memory.
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "apps/command.h"
 #include "base/bytes.h"
 #include "base/limits.h"
+#include "formats/tokenizer.h"
 #include "models/random_checkpoint.h"
 
 namespace chorus::apps {
@@ -16,16 +20,80 @@ struct MakeFlags {
   uint64_t seed = 1;
 };
 
-// Tokenizer and chat template of another model, so that text can be generated.
-Status copy_texts(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-    std::error_code code;
-    if (!std::filesystem::exists(from / name, code)) continue;
-    std::filesystem::copy_file(from / name, to / name, std::filesystem::copy_options::overwrite_existing, code);
-    if (code) return make_error(ErrorCode::io_failed, (to / name).string() + ": cannot copy: " + code.message());
+// Text files of the model whose tokenizer is taken. Checked before anything is written: a checkpoint of gigabytes that cannot be used is
+// found out too late.
+Result<std::vector<std::string>> texts_to_copy(const MakeFlags& flags) {
+  std::vector<std::string> names;
+  if (flags.tokenizer.empty()) return names;
+  const std::filesystem::path from = flags.tokenizer;
+  std::error_code code;
+  if (!std::filesystem::is_directory(from, code)) {
+    return make_error(ErrorCode::not_found, "--tokenizer " + flags.tokenizer + ": expected the folder of a model, found none");
   }
-  return {};
+  CHORUS_ASSIGN(const std::string json, read_text_file(from / "tokenizer.json", limits::kTokenizerBytesMax));
+  auto tokenizer = formats::Tokenizer::parse(json);
+  if (!tokenizer) return std::move(tokenizer).error().with_context("reading " + (from / "tokenizer.json").string());
+  if (tokenizer->vocabulary_size() > flags.sizes.vocabulary) {
+    return make_error(ErrorCode::invalid_argument, "--vocabulary " + std::to_string(flags.sizes.vocabulary) + ": expected at least the " +
+                                                       std::to_string(tokenizer->vocabulary_size()) + " tokens of " + from.string());
+  }
+  names.push_back("tokenizer.json");
+  for (const char* name : {"tokenizer_config.json", "chat_template.jinja"}) {
+    if (std::filesystem::exists(from / name, code)) names.push_back(name);
+  }
+  return names;
 }
+
+Status check_disk(const std::filesystem::path& parent, const MakeFlags& flags, uint64_t bytes) {
+  std::error_code code;
+  const std::filesystem::space_info space = std::filesystem::space(parent, code);
+  if (code) return make_error(ErrorCode::io_failed, parent.string() + ": cannot ask for the free space: " + code.message());
+  if (bytes <= space.available) return {};
+  return make_error(ErrorCode::io_failed, flags.out + ": the weights take " + std::to_string(bytes) + " bytes, the disk has " +
+                                              std::to_string(space.available) + " free");
+}
+
+// A folder that gets its name when everything is in it; removed when that does not come to pass.
+class UnfinishedFolder {
+ public:
+  static Result<UnfinishedFolder> create(const std::filesystem::path& target) {
+    std::error_code code;
+    if (target.filename().empty())
+      return make_error(ErrorCode::invalid_argument, quote_text(target.string()) + ": expected the name of a folder");
+    const bool taken = std::filesystem::exists(std::filesystem::symlink_status(target, code));
+    if (taken && !(std::filesystem::is_directory(target, code) && std::filesystem::is_empty(target, code))) {
+      return make_error(ErrorCode::invalid_argument, target.string() + ": expected a free name or an empty folder, found something there");
+    }
+    UnfinishedFolder folder;
+    folder.target_ = target;
+    const std::filesystem::path unfinished = target.string() + ".partial-" + std::to_string(::getpid());
+    if (!std::filesystem::create_directories(unfinished, code)) {
+      return make_error(ErrorCode::io_failed,
+                        unfinished.string() + ": cannot make the folder" + (code ? ": " + code.message() : ", it is there"));
+    }
+    folder.path_ = unfinished;
+    return folder;
+  }
+  UnfinishedFolder(UnfinishedFolder&& other) noexcept : target_(std::move(other.target_)), path_(std::exchange(other.path_, {})) {}
+  UnfinishedFolder& operator=(UnfinishedFolder&&) = delete;
+  ~UnfinishedFolder() {
+    std::error_code code;
+    if (!path_.empty()) std::filesystem::remove_all(path_, code);
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+  Status finish() {
+    std::error_code code;
+    std::filesystem::rename(path_, target_, code);
+    if (code) return make_error(ErrorCode::io_failed, target_.string() + ": cannot rename into place: " + code.message());
+    path_.clear();
+    return {};
+  }
+
+ private:
+  UnfinishedFolder() = default;
+  std::filesystem::path target_, path_;  // no path: nothing to clean up
+};
 
 Status make_checkpoint(const MakeFlags& flags) {
   CHORUS_ASSIGN(const std::string config, models::random_moe_config(flags.layout, flags.sizes));
@@ -33,9 +101,19 @@ Status make_checkpoint(const MakeFlags& flags) {
   options.seed = flags.seed;
   options.dtype = parse_dtype(flags.dtype).value_or(DType::bf16);
   options.progress = load_progress();
-  CHORUS_TRY(models::write_random_checkpoint(flags.out, config, options));
-  if (flags.tokenizer.empty()) return {};
-  return copy_texts(flags.tokenizer, flags.out);
+  CHORUS_ASSIGN(const std::vector<std::string> texts, texts_to_copy(flags));
+  CHORUS_ASSIGN(const uint64_t bytes, models::random_checkpoint_bytes(config, options.dtype));
+  std::filesystem::path target = std::filesystem::path(flags.out).lexically_normal();
+  if (target.filename().empty()) target = target.parent_path();  // "name/"
+  CHORUS_ASSIGN(UnfinishedFolder folder, UnfinishedFolder::create(target));
+  CHORUS_TRY(check_disk(folder.path(), flags, bytes));
+  CHORUS_TRY(models::write_random_checkpoint(folder.path(), config, options));
+  for (const std::string& name : texts) {
+    std::error_code code;
+    std::filesystem::copy_file(std::filesystem::path(flags.tokenizer) / name, folder.path() / name, code);
+    if (code) return make_error(ErrorCode::io_failed, flags.out + "/" + name + ": cannot copy: " + code.message());
+  }
+  return folder.finish();
 }
 
 int run_make_checkpoint(const MakeFlags& flags) {
@@ -43,8 +121,8 @@ int run_make_checkpoint(const MakeFlags& flags) {
   if (!made.ok()) return fail(made.error());
   const auto& s = flags.sizes;
   const double expert_bytes = 3.0 * s.hidden * s.inner * dtype_bytes(parse_dtype(flags.dtype).value_or(DType::bf16));
-  std::printf("%s: %u layers of %u experts of %.2f MB, %.2f GB of experts\n", flags.out.c_str(), s.layers, s.experts, expert_bytes / 1e6,
-              expert_bytes * s.layers * s.experts / 1e9);
+  print("%s: %u layers of %u experts of %.2f MB, %.2f GB of experts\n", flags.out.c_str(), s.layers, s.experts, expert_bytes / 1e6,
+        expert_bytes * s.layers * s.experts / 1e9);
   return kExitOk;
 }
 

@@ -83,14 +83,14 @@ int run_pack(PackFlags& flags) {
   auto bytes = write_packed(flags);
   if (!bytes) return fail(bytes.error());
   if (!flags.json) {
-    std::printf("%s: %.1f MiB, %s weights\n", flags.out.c_str(), static_cast<double>(*bytes) / (1 << 20), flags.dtype.c_str());
+    print("%s: %.1f MiB, %s weights\n", flags.out.c_str(), static_cast<double>(*bytes) / (1 << 20), flags.dtype.c_str());
     return kExitOk;
   }
   formats::JsonValue body = formats::JsonValue::object();
   body.set("file", formats::JsonValue::string(flags.out));
   body.set("bytes", formats::JsonValue::integer(static_cast<int64_t>(*bytes)));
   body.set("dtype", formats::JsonValue::string(flags.dtype));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
   return kExitOk;
 }
 

@@ -119,9 +119,9 @@ Command add_perplexity(CLI::App& app) {
             if (!score) return fail(score.error());
             const double mean = score->negative_log / static_cast<double>(score->scored);
             if (!flags->json) {
-              std::printf("perplexity %.4f (%.6f nats a token) over %llu of %llu tokens; windows of %u tokens, stride %u\n", std::exp(mean),
-                          mean, static_cast<unsigned long long>(score->scored), static_cast<unsigned long long>(score->tokens),
-                          score->window, score->stride);
+              print("perplexity %.4f (%.6f nats a token) over %llu of %llu tokens; windows of %u tokens, stride %u\n", std::exp(mean), mean,
+                    static_cast<unsigned long long>(score->scored), static_cast<unsigned long long>(score->tokens), score->window,
+                    score->stride);
               return kExitOk;
             }
             formats::JsonValue body = formats::JsonValue::object();
@@ -132,7 +132,7 @@ Command add_perplexity(CLI::App& app) {
             body.set("windows", formats::JsonValue::integer(static_cast<int64_t>(score->windows)));
             body.set("window", formats::JsonValue::integer(score->window));
             body.set("stride", formats::JsonValue::integer(score->stride));
-            std::printf("%s\n", formats::json_dumps(body).c_str());
+            print("%s\n", formats::json_dumps(body).c_str());
             return kExitOk;
           }};
 }

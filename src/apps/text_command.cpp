@@ -19,6 +19,11 @@ void add_expert_flags(CLI::App& command, TextFlags& flags) {
   command.add_flag("--no-prefetch", flags.no_prefetch, "Do not read the next layer's likely experts ahead");
 }
 
+void add_sequence_flags(CLI::App& command, TextFlags& flags) {
+  add_size_option(command, "--sequence-memory", flags.sequence_memory,
+                  "Memory for what prompts and answers leave behind, such as 2G (default: from what is free)");
+}
+
 TextModelOptions text_options(const TextFlags& flags) {
   const ModelOptions device = model_options(flags.device);
   TextModelOptions options;
@@ -32,6 +37,7 @@ TextModelOptions text_options(const TextFlags& flags) {
   options.expert_ram_bytes = flags.expert_ram;
   options.expert_vram_bytes = flags.expert_vram;
   options.expert_prefetch = !flags.no_prefetch;
+  options.sequence_bytes_max = flags.sequence_memory;
   options.progress = device.progress;
   options.log = device.log;
   return options;
@@ -54,16 +60,13 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--max-tokens", options.tokens_max, "Tokens of the answer, at most (default: what the context holds)")
       ->check(CLI::Range(1u, std::numeric_limits<uint32_t>::max()));
   command.add_option("--temperature", options.temperature, "0: always the most probable token (default: as the model's files say, else 0)");
-  const auto not_negative = [](const std::string& text) {  // which would wrap around
-    return text.starts_with("-") ? "expected 0 or more, found " + text : std::string();
-  };
-  command.add_option("--top-k", options.top_k, "Sample from the K most probable tokens only (0: all)")->check(not_negative);
+  command.add_option("--top-k", options.top_k, "Sample from the K most probable tokens only (0: all)");
   command.add_option("--top-p", options.top_p, "Sample from the fewest tokens whose probabilities reach P");
   command.add_option("--min-p", options.min_p, "Sample from tokens with at least P of the best one's probability");
   command.add_option("--repetition-penalty", options.repetition_penalty, "Above 1: tokens that came before become less probable");
   command.add_option("--presence-penalty", options.presence_penalty, "Subtracted from logits of tokens of the answer");
   command.add_option("--frequency-penalty", options.frequency_penalty, "Subtracted for each time a token came");
-  command.add_option("--seed", options.seed, "The same seed gives the same text")->check(not_negative);
+  command.add_option("--seed", options.seed, "The same seed gives the same text");
   command.add_option("--stop", options.stops, "End before this text; repeatable")->take_all();
   command.add_option("--template-variables", options.template_variables, "JSON object of more variables for the chat template");
 }
@@ -126,6 +129,12 @@ void print_stats(const TextModelStats& stats) {
                  static_cast<unsigned long long>(stats.expert_evictions), mebibytes(stats.expert_bytes_read),
                  static_cast<unsigned long long>(stats.expert_prefetches_used), static_cast<unsigned long long>(stats.expert_prefetches));
   }
+  if (!stats.expert_reads_buffered.empty())
+    std::fprintf(stderr, "experts are read through the page cache: %s\n", stats.expert_reads_buffered.c_str());
+  const std::string limit =
+      stats.sequence_bytes_max > 0 ? std::to_string(stats.sequence_bytes_max >> 20) + " MiB" : "what the device gives";
+  std::fprintf(stderr, "sequences: %.1f MiB (most: %.1f), of at most %s\n", mebibytes(stats.sequence_bytes),
+               mebibytes(stats.sequence_bytes_peak), limit.c_str());
   std::fprintf(stderr, "memory: %.1f MiB resident (most: %.1f), %.1f MiB on the device (most: %.1f); %llu dispatches\n",
                mebibytes(stats.resident_bytes), mebibytes(stats.resident_bytes_peak), mebibytes(stats.device_bytes),
                mebibytes(stats.device_bytes_peak), static_cast<unsigned long long>(stats.dispatches));
@@ -154,8 +163,12 @@ JsonValue stats_json(const TextModelStats& stats) {
   count("expert_misses", stats.expert_misses);
   count("expert_evictions", stats.expert_evictions);
   count("expert_bytes_read", stats.expert_bytes_read);
+  if (!stats.expert_reads_buffered.empty()) body.set("expert_reads_buffered", JsonValue::string(stats.expert_reads_buffered));
   count("expert_prefetches", stats.expert_prefetches);
   count("expert_prefetches_used", stats.expert_prefetches_used);
+  count("sequence_bytes", stats.sequence_bytes);
+  count("sequence_bytes_peak", stats.sequence_bytes_peak);
+  count("sequence_bytes_max", stats.sequence_bytes_max);
   count("resident_bytes", stats.resident_bytes);
   count("resident_bytes_peak", stats.resident_bytes_peak);
   count("device_bytes", stats.device_bytes);

@@ -16,11 +16,13 @@ namespace chorus::apps {
 struct TextFlags {
   DeviceFlags device;
   std::string model;
-  uint64_t expert_ram = 0, expert_vram = 0;
+  uint64_t expert_ram = 0, expert_vram = 0, sequence_memory = 0;
   bool no_prefetch = false;
 };
 void add_text_flags(CLI::App& command, TextFlags& flags, bool model_is_option);
 void add_expert_flags(CLI::App& command, TextFlags& flags);
+// For commands whose requests share the memory for sequences.
+void add_sequence_flags(CLI::App& command, TextFlags& flags);
 TextModelOptions text_options(const TextFlags& flags);
 runtime::LanguageOptions language_options(const TextFlags& flags, bool profile_kernels);
 

@@ -4,6 +4,7 @@
 #include "apps/command.h"
 #include "base/limits.h"
 #include "formats/checkpoint.h"
+#include "formats/model_files.h"
 #include "formats/tokenizer.h"
 
 namespace chorus::apps {
@@ -17,6 +18,7 @@ struct TokenizeFlags {
 
 // tokenizer.json itself, or the tokenizer of a checkpoint or base folder.
 Result<formats::Tokenizer> load_tokenizer(const TokenizeFlags& flags) {
+  CHORUS_TRY(formats::check_model_path(flags.model));
   std::filesystem::path path = flags.model;
   if (flags.base.empty() && std::filesystem::is_regular_file(path / "tokenizer.json")) path /= "tokenizer.json";
   if (path.extension() == ".json") {
@@ -42,7 +44,7 @@ void print_json(const std::vector<uint32_t>& ids) {
   formats::JsonValue body = formats::JsonValue::object();
   body.set("count", formats::JsonValue::integer(static_cast<int64_t>(ids.size())));
   body.set("ids", std::move(list));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 int run_tokenize(const TokenizeFlags& flags) {
@@ -59,9 +61,9 @@ int run_tokenize(const TokenizeFlags& flags) {
   for (uint32_t id : *ids) {
     auto piece = tokenizer->decode(std::span<const uint32_t>(&id, 1));
     if (!piece) return fail(piece.error());
-    std::printf("%8u  %s\n", id, formats::json_dumps(formats::JsonValue::string(*piece), {", ", ": ", false}).c_str());
+    print("%8u  %s\n", id, formats::json_dumps(formats::JsonValue::string(*piece), {", ", ": ", false}).c_str());
   }
-  std::printf("%zu tokens\n", ids->size());
+  print("%zu tokens\n", ids->size());
   return kExitOk;
 }
 

@@ -37,21 +37,21 @@ Result<Verified> verify_checkpoint(const VerifyFlags& flags) {
 }
 
 void print_text(const Verified& result, const std::string& dtype) {
-  std::printf("%s on %s%s, %s weights\n", result.device.kind.c_str(), result.device.device.c_str(),
-              result.device.software ? " (software adapter)" : "", dtype.c_str());
+  print("%s on %s%s, %s weights\n", result.device.kind.c_str(), result.device.device.c_str(),
+        result.device.software ? " (software adapter)" : "", dtype.c_str());
   for (const verify::Line& line : result.report.lines) {
-    std::printf("%-12s logits %.2e  probabilities %.2e  token mismatches %u", line.name.c_str(), line.logit_error, line.probability_error,
-                line.token_mismatches);
-    if (line.hidden_error > 0) std::printf("  hidden %.2e", line.hidden_error);
-    if (line.rounding_edges > 0) std::printf("  rounding edges %u", line.rounding_edges);
-    std::printf("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
+    print("%-12s logits %.2e  probabilities %.2e  token mismatches %u", line.name.c_str(), line.logit_error, line.probability_error,
+          line.token_mismatches);
+    if (line.hidden_error > 0) print("  hidden %.2e", line.hidden_error);
+    if (line.rounding_edges > 0) print("  rounding edges %u", line.rounding_edges);
+    print("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
   }
   for (const compute::Fallback& fallback : result.fallbacks)
-    std::printf("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
+    print("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
   size_t failed = 0;
   for (const verify::Line& line : result.report.lines) failed += line.pass ? 0 : 1;
-  std::printf("verdict: %s (%zu of %zu inside the tolerances)\n", failed == 0 ? "ok" : "FAILED", result.report.lines.size() - failed,
-              result.report.lines.size());
+  print("verdict: %s (%zu of %zu inside the tolerances)\n", failed == 0 ? "ok" : "FAILED", result.report.lines.size() - failed,
+        result.report.lines.size());
 }
 
 void print_json(const Verified& result, const std::string& dtype) {
@@ -77,7 +77,7 @@ void print_json(const Verified& result, const std::string& dtype) {
   body.set("lines", std::move(lines));
   body.set("fallbacks", std::move(fallbacks));
   body.set("pass", JsonValue::boolean(result.report.pass()));
-  std::printf("%s\n", formats::json_dumps(body).c_str());
+  print("%s\n", formats::json_dumps(body).c_str());
 }
 
 int run_verify(const VerifyFlags& flags) {

@@ -1,5 +1,6 @@
 #include "decisions/pack.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -7,6 +8,8 @@
 
 namespace chorus::decisions {
 namespace {
+
+constexpr uint32_t kQuestionRoom = limits::kRowTokensDefault - limits::kStateTokensDefault;
 
 // 65536 as "65,536".
 std::string grouped(uint64_t value) {
@@ -38,6 +41,15 @@ Result<Delimiters> find_delimiters(const formats::Tokenizer& tokenizer) {
   CHORUS_ASSIGN(found.decide, delimiter(tokenizer, "<|fim_suffix|>"));
   CHORUS_ASSIGN(found.pad, delimiter(tokenizer, "<|endoftext|>"));
   return found;
+}
+
+PackLimits limits_within(uint32_t state_tokens_max, uint32_t row_tokens_max, uint32_t context, bool truncate_state) {
+  PackLimits made{std::min(state_tokens_max, context), std::min(row_tokens_max, context), truncate_state};
+  const bool needs_room = made.row_tokens_max < row_tokens_max || made.state_tokens_max >= made.row_tokens_max;
+  if (!truncate_state || !needs_room) return made;
+  const uint32_t room = std::min(kQuestionRoom, made.row_tokens_max / 4);
+  made.state_tokens_max = std::max(1u, std::min(made.state_tokens_max, made.row_tokens_max - room));
+  return made;
 }
 
 Result<PackedState> pack_state(std::string_view state_text, const formats::Tokenizer& tokenizer, const Delimiters& delimiters,

@@ -31,6 +31,11 @@ struct PackLimits {
   bool truncate_state = false;                              // cut an over-long state instead of refusing it
 };
 
+// The limits of a model that reads `context` tokens. Where the context, not the caller, bounds the row, or where the state could fill it
+// all, a state is cut so far that a question still has room: 8,192 tokens, as between the limits of Kev 1.0, and a quarter of a short row.
+// The room does not depend on the questions: what one is answered must not depend on the others. Explicit limits that leave room are kept.
+PackLimits limits_within(uint32_t state_tokens_max, uint32_t row_tokens_max, uint32_t context, bool truncate_state);
+
 struct PackedState {
   std::vector<uint32_t> tokens;  // delimiter first
   uint64_t full_tokens = 0;      // count before cutting, delimiter included

@@ -129,6 +129,38 @@ TEST(Pack, RowLimitHoldsInBothModes) {
   }
 }
 
+TEST(Pack, ACutStateLeavesRoomForAQuestion) {
+  const auto state_limit = [](uint32_t state, uint32_t row, uint32_t context, bool truncate) {
+    return limits_within(state, row, context, truncate).state_tokens_max;
+  };
+  EXPECT_EQ(state_limit(65536, 73728, 262144, true), 65536u);  // Kev 1.0 on a long context
+  EXPECT_EQ(state_limit(65536, 73728, 65536, true), 65536u - 8192);
+  EXPECT_EQ(state_limit(65536, 73728, 70000, true), 70000u - 8192);
+  EXPECT_EQ(state_limit(65536, 73728, 4096, true), 3072u);
+  EXPECT_EQ(state_limit(65536, 73728, 4096, false), 4096u);  // nothing is cut: a state of that length is refused with its question
+  EXPECT_EQ(state_limit(10, 20, 4096, true), 10u);           // the caller's limits stand
+  EXPECT_EQ(state_limit(19, 20, 4096, true), 19u);
+  EXPECT_EQ(state_limit(500, 20, 4096, true), 15u);
+  EXPECT_EQ(state_limit(1, 1, 1, true), 1u);
+  EXPECT_EQ(limits_within(65536, 73728, 4096, true).row_tokens_max, 4096u);
+
+  // A state over the context, with questions up to the room that is left, alone or with others: the same cut.
+  const auto tokenizer = byte_tokenizer();
+  const PackLimits limits = limits_within(65536, 73728, 400, true);
+  const std::string state(1000, 'x');
+  const auto question = score_question(std::string(96, 'i'), {"a"});  // 100 tokens with its delimiters
+  const auto alone = pack(request_of(state, {question}), tokenizer, limits);
+  ASSERT_TRUE(alone.ok()) << alone.error().to_line();
+  EXPECT_EQ(alone->state.tokens.size(), 300u);
+  EXPECT_EQ(alone->state.full_tokens, 1001u);
+  const auto together = pack(request_of(state, {score_question("", {"a"}), question}), tokenizer, limits);
+  ASSERT_TRUE(together.ok());
+  EXPECT_EQ(together->state.tokens, alone->state.tokens);
+  const auto refused = pack(request_of(state, {score_question(std::string(97, 'i'), {"a"})}), tokenizer, limits);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("over the row limit of 400"), std::string::npos) << refused.error().message;
+}
+
 TEST(Pack, DelimitersComeFromTheTokenizer) {
   const auto found = find_delimiters(byte_tokenizer());
   ASSERT_TRUE(found.ok());

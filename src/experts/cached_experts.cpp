@@ -69,6 +69,7 @@ CachedExperts::CachedExperts(compute::Backend& backend, const models::Blueprint&
       activations_(blueprint.layers.size()),
       store_(store),
       prefetch_(options.prefetch),
+      log_(options.log),
       usage_(experts_per_layer(store)),
       next_(experts_per_layer(store)),
       router_guess_(std::move(options.router_guess)) {
@@ -132,6 +133,15 @@ Status CachedExperts::begin_pass(uint32_t) {
   cache_->begin_pass();
   if (device_) device_->begin_pass();
   return {};
+}
+
+// Here, not where it is found out: that is on a reading thread.
+void CachedExperts::end_pass() {
+  if (said_buffered_) return;
+  const std::string reason = store_.buffered_reason();
+  if (reason.empty()) return;
+  said_buffered_ = true;
+  log_to(log_, LogLevel::warning, reason + "; experts are read through the page cache");
 }
 
 Status CachedExperts::run(compute::Batch& batch, const models::ExpertCall& call) {

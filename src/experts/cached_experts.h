@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "compute/backend.h"
 #include "experts/cache_policy.h"
@@ -45,6 +46,7 @@ class CachedExperts final : public models::ExpertExecutor {
     bool prefetch = true;
     uint32_t reading_threads = 4;
     std::unique_ptr<RouterGuess> router_guess;  // null: guesses come from what was chosen together before
+    LogSink log = {};
   };
   // Backend and store must outlive it. `usage`: what earlier runs used; its most used experts are pinned and, with prefetch, read ahead.
   static Result<std::unique_ptr<CachedExperts>> create(compute::Backend& backend, const models::Blueprint& blueprint,
@@ -52,8 +54,11 @@ class CachedExperts final : public models::ExpertExecutor {
   ~CachedExperts() override;
 
   Status run(compute::Batch& batch, const models::ExpertCall& call) override;
+  Status take_routers(std::span<const std::shared_ptr<compute::Weight>> routers) override {
+    return router_guess_ ? router_guess_->take_routers(routers) : Status();
+  }
   Status begin_pass(uint32_t rows) override;
-  void end_pass() override {}
+  void end_pass() override;
 
   bool in_place() const { return in_place_; }
   CacheStatistics cache_statistics() const { return cache_->statistics(); }
@@ -88,6 +93,8 @@ class CachedExperts final : public models::ExpertExecutor {
   const ExpertStore& store_;
   bool prefetch_ = true;
   bool in_place_ = false;
+  LogSink log_;
+  bool said_buffered_ = false;
   std::shared_ptr<compute::ExpertBank> bank_;
   std::unique_ptr<HostArena> arena_;  // records in host memory, where the bank is not there
   std::unique_ptr<ExpertCache> cache_;

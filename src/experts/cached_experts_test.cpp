@@ -37,6 +37,26 @@ TEST(CachedExperts, AFailingReadEndsItsCallOnly) {
   }
 }
 
+TEST(CachedExperts, RefusedDirectReadsAreSaidOnce) {
+  const auto backend = make_backend();
+  FakeStore store({8, 0, 8}, kShape);
+  const models::Blueprint blueprint = testing::blueprint_of(store, testing::kTopK);
+  std::vector<std::string> lines;
+  CachedExperts::Options options{4, 4, false, 2, nullptr, [&](LogLevel level, std::string_view line) {
+                                   EXPECT_EQ(level, LogLevel::warning);
+                                   lines.emplace_back(line);
+                                 }};
+  auto cached = CachedExperts::create(*backend, blueprint, store, std::move(options), {});
+  ASSERT_TRUE(cached.ok()) << cached.error().to_line();
+  const testing::Call call = testing::make_call(store, 2, 2, testing::kTopK, 5);
+  const auto run = [&] { return testing::run_pass(*backend, **cached, std::span(&call, 1), kShape.hidden, testing::kTopK).ok(); };
+  ASSERT_TRUE(run());
+  EXPECT_TRUE(lines.empty());
+  store.refuse_direct_reads("fake.safetensors: the system refuses direct reads");
+  ASSERT_TRUE(run() && run());
+  EXPECT_EQ(lines, std::vector<std::string>{"fake.safetensors: the system refuses direct reads; experts are read through the page cache"});
+}
+
 TEST(CachedExperts, ARouteToNoExpertIsAnError) {
   const auto backend = make_backend();
   const FakeStore store({8, 0, 8}, kShape);

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -31,24 +33,51 @@ bool is_aligned(uint64_t offset, std::span<const std::byte> out) {
   return offset % kBlock == 0 && out.size() % kBlock == 0 && reinterpret_cast<uintptr_t>(out.data()) % kBlock == 0;
 }
 
-int open_file(const std::filesystem::path& path, int flags) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags); }
+constexpr int kPlainFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+#ifdef O_DIRECT
+constexpr int kDirectFlags = kPlainFlags | O_DIRECT;
+#else
+constexpr int kDirectFlags = -1;
+#endif
+
+int system_open(const char* path, int flags) { return ::open(path, flags); }
 
 }  // namespace
 
-Result<DirectFile> DirectFile::open(const std::filesystem::path& path, bool direct) {
-  DirectFile file;
-  file.path_ = path;
-#ifdef O_DIRECT
-  if (direct) file.descriptor_ = open_file(path, O_DIRECT);
-  file.direct_ = file.descriptor_ >= 0;
-#endif
-  if (file.descriptor_ < 0) file.descriptor_ = open_file(path, 0);
-  if (file.descriptor_ < 0) {
+// What takes the place of direct reads once they are refused; any thread may find that out.
+struct DirectFile::Buffered {
+  std::atomic<int> descriptor{-1};  // not negative: direct reads are refused
+  std::mutex mutex;
+  std::string reason;
+
+  ~Buffered() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+};
+
+const DirectFile::System& DirectFile::real_system() {
+  static const System system{system_open, ::pread};
+  return system;
+}
+
+DirectFile::DirectFile(const System& system, const std::filesystem::path& path) : system_(system), path_(path) {}
+
+Result<DirectFile> DirectFile::open(const std::filesystem::path& path, bool direct, const System& system) {
+  DirectFile file(system, path);
+  if (direct && kDirectFlags != -1) {
+    file.buffered_ = std::make_unique<Buffered>();
+    file.descriptor_ = system.open(path.c_str(), kDirectFlags);
+    // Any refusal: whether the file can be opened at all shows next.
+    if (file.descriptor_ < 0) file.fall_back(errno, "open");
+  } else {
+    file.descriptor_ = system.open(path.c_str(), kPlainFlags);
+  }
+  if (file.descriptor_ < 0 && !(file.buffered_ && file.buffered_->descriptor >= 0)) {
     const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::not_found : ErrorCode::io_failed;
     return make_error(code, path.string() + ": cannot open: " + std::strerror(errno));
   }
   struct stat status {};
-  if (::fstat(file.descriptor_, &status) != 0) {
+  if (::fstat(file.descriptor_ >= 0 ? file.descriptor_ : file.buffered_->descriptor.load(), &status) != 0) {
     return make_error(ErrorCode::io_failed, path.string() + ": cannot read the size of: " + std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) return make_error(ErrorCode::invalid_input, path.string() + ": expected a regular file");
@@ -57,10 +86,51 @@ Result<DirectFile> DirectFile::open(const std::filesystem::path& path, bool dire
 }
 
 DirectFile::DirectFile(DirectFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), direct_(other.direct_), size_(other.size_) {}
+    : system_(other.system_),
+      path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      buffered_(std::move(other.buffered_)),
+      size_(other.size_) {}
 
 DirectFile::~DirectFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool DirectFile::direct() const { return buffered_ && buffered_->descriptor < 0; }
+
+std::string DirectFile::buffered_reason() const {
+  if (!buffered_ || buffered_->descriptor < 0) return {};
+  const std::scoped_lock lock(buffered_->mutex);
+  return buffered_->reason;
+}
+
+// From now on through the page cache. False, with errno, when the file cannot be opened that way.
+bool DirectFile::fall_back(int reason, const char* action) const {
+  const std::scoped_lock lock(buffered_->mutex);
+  if (buffered_->descriptor >= 0) return true;  // another thread was first
+  const int opened = system_.open(path_.c_str(), kPlainFlags);
+  if (opened < 0) return false;
+  buffered_->reason = path_.string() + ": the system refuses direct reads (" + action + ": " + std::strerror(reason) + ")";
+  buffered_->descriptor = opened;
+  return true;
+}
+
+// Like pread.
+ssize_t DirectFile::read_some(std::span<std::byte> out, uint64_t offset) const {
+  if (!buffered_) return system_.read_at(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+  if (buffered_->descriptor < 0) {
+    const ssize_t count = system_.read_at(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count >= 0 || errno != EINVAL) return count;
+    if (!fall_back(EINVAL, "read")) return -1;
+  }
+  const ssize_t count = system_.read_at(buffered_->descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+#ifdef POSIX_FADV_DONTNEED
+  // Whole pages only are given back, so the ends are widened.
+  const uint64_t first = offset / kBlock * kBlock;
+  const uint64_t end = (offset + out.size() + kBlock - 1) / kBlock * kBlock;
+  if (count > 0) ::posix_fadvise(buffered_->descriptor, static_cast<off_t>(first), static_cast<off_t>(end - first), POSIX_FADV_DONTNEED);
+#endif
+  return count;
 }
 
 Error DirectFile::failed(uint64_t offset, uint64_t bytes, const std::string& reason) const {
@@ -70,7 +140,7 @@ Error DirectFile::failed(uint64_t offset, uint64_t bytes, const std::string& rea
 
 Status DirectFile::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return {};
-  if (!direct_ || (is_aligned(offset, out) && offset + out.size() <= size_)) return read_plain(offset, out);
+  if (!direct() || (is_aligned(offset, out) && offset + out.size() <= size_)) return read_plain(offset, out);
   uint64_t done = 0;
   return read_through(offset, out.size(), [&](std::span<const std::byte> piece) -> Status {
     std::memcpy(out.data() + done, piece.data(), piece.size());
@@ -82,7 +152,7 @@ Status DirectFile::read(uint64_t offset, std::span<std::byte> out) const {
 Status DirectFile::read_plain(uint64_t offset, std::span<std::byte> out) const {
   uint64_t done = 0;
   while (done < out.size()) {
-    const ssize_t count = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t count = read_some(out.subspan(done), offset + done);
     if (count > 0) {
       done += static_cast<uint64_t>(count);
     } else if (count == 0) {
@@ -106,8 +176,8 @@ Status DirectFile::read_through(uint64_t offset, uint64_t bytes, const Take& tak
     uint64_t held = 0;
     // A read may end early at any block; only the end of the file ends it for good.
     while (held < needed) {
-      const uint64_t from = direct_ ? held / kBlock * kBlock : held;
-      const ssize_t count = ::pread(descriptor_, staging + from, last - first - from, static_cast<off_t>(first + from));
+      const uint64_t from = direct() ? held / kBlock * kBlock : held;
+      const ssize_t count = read_some({staging + from, last - first - from}, first + from);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return failed(offset, bytes, std::strerror(errno));
       if (from + static_cast<uint64_t>(count) <= held) {

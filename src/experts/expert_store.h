@@ -33,6 +33,8 @@ class ExpertStore {
   virtual uint32_t experts(uint32_t layer) const = 0;     // 0: the layer is dense
   virtual const compute::ExpertShape& shape() const = 0;  // of every expert
   virtual bool direct() const = 0;                        // reads pass by the page cache
+  // Why reads do not, although that was asked for: one line that names the file; empty otherwise. May become so at any read.
+  virtual std::string buffered_reason() const { return {}; }
 
   virtual uint32_t parts() const = 0;
   // `record` has at least record_bytes(); what lies beyond may be overwritten. Errors name file, layer and expert; io_failed is worth

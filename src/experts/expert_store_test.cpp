@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/half.h"
 #include "experts/direct_file.h"
+#include "experts/expert_hash.h"
 #include "experts/expert_pack.h"
 #include "experts/expert_reader.h"
 #include "experts/packed_store.h"
@@ -258,6 +260,70 @@ TEST_F(Hostile, AWrongHashIsDamageToo) {
   const auto status = read_record(**store, {0, 2}, record);
   ASSERT_FALSE(status.ok());
   EXPECT_TRUE(has(status.error().message, "layer 0, expert 2: damaged")) << status.error().message;
+}
+
+// The bytes of a file in which one expert's number is NaN and its hash says that this is right.
+std::string with_nan(std::string bytes, const LanguageCheckpoint& packed, ExpertKey key, uint64_t at, const ExpertStore& store) {
+  const auto* experts = packed.store->find(packed_experts_name(key.layer));
+  const uint64_t begin = experts->offset + key.expert * experts->shape[1];
+  std::memset(bytes.data() + begin + at, 0xff, 4);  // NaN in every type
+  uint64_t index = key.expert;
+  for (uint32_t layer = 0; layer < key.layer; ++layer) index += store.experts(layer);
+  const ExpertHash hash = hash_of(as_bytes(std::string_view(bytes).substr(begin, store.record_bytes())));
+  std::memcpy(bytes.data() + packed.store->find(kPackedHashes)->offset + kHashBytes * index, hash.data(), hash.size());
+  return bytes;
+}
+
+TEST_F(Hostile, NumbersThatAreNoneNameLayerAndExpertThoughTheHashIsRight) {
+  const LanguageCheckpoint packed = open_checked(path());
+  const auto unchanged = open_packed_store(packed, DType::bf16, true);
+  ASSERT_TRUE(unchanged.ok());
+  const compute::ExpertRecord layout((*unchanged)->shape());
+  const std::string whole = bytes_;
+  for (const uint64_t at : {uint64_t{100}, layout.down_offset + 8}) {
+    bytes_ = with_nan(whole, packed, {1, 4}, at, **unchanged);
+    write();
+    const LanguageCheckpoint poisoned = open_checked(path());
+    for (const DType wanted : {DType::bf16, DType::f32}) {
+      const auto store = open_packed_store(poisoned, wanted, true);
+      ASSERT_TRUE(store.ok());
+      Bytes record((*store)->record_bytes());
+      const auto status = read_record(**store, {1, 4}, record);
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::invalid_input);
+      EXPECT_TRUE(has(status.error().message, path().string())) << status.error().message;
+      EXPECT_TRUE(has(status.error().message, "layer 1, expert 4: ")) << status.error().message;
+      EXPECT_TRUE(has(status.error().message, "expected finite numbers, found NaN or infinity")) << status.error().message;
+      EXPECT_TRUE(read_record(**store, {1, 3}, record).ok());
+    }
+  }
+}
+
+TEST(PackedModel, BiasesThatAreNoNumbersNameLayerAndExpert) {
+  const TemporaryFolder folder;
+  const LanguageCheckpoint checkpoint = open_checked(std::string(CHORUS_TEST_DATA) + "/gpt_oss");
+  const auto source = open_shard_store(checkpoint, DType::bf16, false);
+  ASSERT_TRUE(source.ok()) << source.error().to_line();
+  ASSERT_TRUE((*source)->shape().biases);
+  const auto path = folder.path() / "packed";
+  ASSERT_TRUE(write_model_pack(checkpoint, source->get(), path).ok());
+  const LanguageCheckpoint packed = open_checked(path);
+  const auto whole = read_text_file(path, 1 << 26);
+  ASSERT_TRUE(whole.ok());
+  const compute::ExpertRecord layout((*source)->shape());
+  for (const uint64_t at : {layout.gate_up_bias_offset, layout.down_bias_offset + 4}) {
+    folder.write("packed", with_nan(*whole, packed, {1, 1}, at, **source));
+    const LanguageCheckpoint poisoned = open_checked(path);
+    for (const DType wanted : {DType::bf16, DType::f32}) {
+      const auto store = open_packed_store(poisoned, wanted, false);
+      ASSERT_TRUE(store.ok()) << store.error().to_line();
+      Bytes record((*store)->record_bytes());
+      const auto status = read_record(**store, {1, 1}, record);
+      ASSERT_FALSE(status.ok());
+      EXPECT_TRUE(has(status.error().message, "layer 1, expert 1: biases")) << status.error().message;
+      EXPECT_TRUE(read_record(**store, {1, 0}, record).ok());
+    }
+  }
 }
 
 TEST_F(Hostile, TruncatedFilesAreRefusedAtEveryLength) {

@@ -95,6 +95,7 @@ class CachedSystem final : public ExpertSystem {
     now.cache = experts_->cache_statistics();
     now.device = experts_->device_statistics();
     now.times = experts_->times();
+    now.buffered_reason = store_->buffered_reason();
     return now;
   }
 
@@ -189,6 +190,10 @@ Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, co
   input.free_bytes = free_memory_bytes();
   input.resident_bytes = resident_weight_bytes(checkpoint.blueprint, dtype);
   CHORUS_ASSIGN(Budget budget, plan_budget(input));
+  if (!budget.resident && options.prefetch) {
+    input.resident_bytes += RouterGuess::copied_bytes(checkpoint.blueprint, dtype);
+    CHORUS_ASSIGN(budget, plan_budget(input));
+  }
   if (!input.in_place && options.expert_vram_bytes == 0 && budget.device_slots * record_bytes >= kTrialFrom) {
     CHORUS_ASSIGN(const uint32_t slots,
                   device_slots_that_fit(backend, store->shape(), budget.device_slots, input.resident_bytes + kDeviceReserve));
@@ -205,9 +210,9 @@ Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, co
   numbers.device_slots = input.in_place ? 0 : budget.device_slots;
   const std::string plan = cached_plan(numbers, store->direct(), options);
   auto system = std::make_unique<CachedSystem>(std::move(store), options.usage_file.value_or(usage_file_of(checkpoint.path)), options.log);
-  CachedExperts::Options executor{budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads, nullptr};
+  CachedExperts::Options executor{budget.host_slots, budget.device_slots, options.prefetch, options.reading_threads, nullptr, options.log};
   if (options.prefetch) {
-    CHORUS_ASSIGN(executor.router_guess, RouterGuess::load(backend, checkpoint.blueprint, *checkpoint.weights, dtype));
+    CHORUS_ASSIGN(executor.router_guess, RouterGuess::create(backend, checkpoint.blueprint, *checkpoint.weights, dtype));
   }
   CHORUS_TRY(system->start(backend, checkpoint.blueprint, std::move(executor)));
   system->set_plan(numbers, plan);
@@ -217,7 +222,10 @@ Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, co
 Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, const std::filesystem::path& model, DType dtype,
                                                    const ExpertOptions& options) {
   CHORUS_ASSIGN(const models::LanguageCheckpoint checkpoint, models::open_language_checkpoint(model));
-  return open_experts(backend, checkpoint, dtype, options);
+  CHORUS_ASSIGN(auto system, open_experts(backend, checkpoint, dtype, options));
+  // No model will bring its routers, and the checkpoint ends here.
+  if (system->executor() != nullptr) CHORUS_TRY(system->executor()->take_routers({}));
+  return system;
 }
 
 }  // namespace chorus::experts

@@ -33,6 +33,7 @@ struct ExpertStatistics {
   bool in_place = true;  // no device memory of its own
   uint64_t record_bytes = 0, experts = 0;
   uint64_t host_slots = 0, device_slots = 0;
+  std::string buffered_reason;  // why reads do not pass by the page cache although that was asked for
   CacheStatistics cache;
   DeviceStatistics device;
   ExecutorTimes times;
@@ -50,7 +51,7 @@ class ExpertSystem {
   virtual void save_usage() = 0;
 };
 
-// `backend` must outlive the system, as must the system the model that uses its executor.
+// `backend` must outlive the system, as must the system the model that uses its executor; `checkpoint` lives until that model is loaded.
 Result<std::unique_ptr<ExpertSystem>> open_experts(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint, DType dtype,
                                                    const ExpertOptions& options);
 // The same for a model that is opened only for this.

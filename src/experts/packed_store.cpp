@@ -41,6 +41,7 @@ class PackedStore final : public ExpertStore {
   uint32_t experts(uint32_t layer) const override { return layers_[layer].experts; }
   const ExpertShape& shape() const override { return shape_; }
   bool direct() const override { return file_.direct(); }
+  std::string buffered_reason() const override { return file_.buffered_reason(); }
   uint64_t stored_bytes() const override { return stride_; }
   uint32_t parts() const override {
     if (converts()) return 1;
@@ -56,7 +57,8 @@ class PackedStore final : public ExpertStore {
 
   Status finish(ExpertKey key, std::span<std::byte> record) const override {
     if (converts()) return {};
-    return check_hash(key, record.first(bytes_));
+    CHORUS_TRY(check_hash(key, record.first(bytes_)));
+    return check_numbers(key, record);
   }
 
  private:
@@ -79,6 +81,30 @@ class PackedStore final : public ExpertStore {
                                                     hash_text(expected) + ", found " + hash_text(found));
   }
 
+  // The hash finds damage; a file can also have been made of numbers that are none.
+  Status check_numbers(ExpertKey key, std::span<const std::byte> record) const {
+    const ExpertRecord layout(stored_);
+    const uint64_t element = dtype_bytes(stored_.dtype);
+    CHORUS_TRY(check_finite(key, "gate and up", record.first(2ull * stored_.inner * layout.hidden_padded * element), stored_.dtype));
+    CHORUS_TRY(check_finite(key, "down", record.subspan(layout.down_offset, uint64_t{stored_.hidden} * layout.inner_padded * element),
+                            stored_.dtype));
+    return check_biases(key, record);
+  }
+
+  Status check_biases(ExpertKey key, std::span<const std::byte> record) const {
+    if (!stored_.biases) return {};
+    const ExpertRecord layout(stored_);
+    const auto gate_up = record.subspan(layout.gate_up_bias_offset, 2ull * stored_.inner * sizeof(float));
+    CHORUS_TRY(check_finite(key, "biases of gate and up", gate_up, DType::f32));
+    return check_finite(key, "biases of down", record.subspan(layout.down_bias_offset, stored_.hidden * sizeof(float)), DType::f32);
+  }
+
+  Status check_finite(ExpertKey key, const char* part, std::span<const std::byte> values, DType dtype) const {
+    if (all_finite(values, dtype)) return {};
+    return make_error(ErrorCode::invalid_input,
+                      file_.path().string() + ": " + place_text(key) + ": " + part + ": expected finite numbers, found NaN or infinity");
+  }
+
   Status read_converted(ExpertKey key, std::span<std::byte> record) const {
     thread_local std::vector<std::byte> bytes;
     try {
@@ -98,6 +124,7 @@ class PackedStore final : public ExpertStore {
     CHORUS_TRY(convert(0, 0, 2ull * shape_.inner * from.hidden_padded));
     CHORUS_TRY(convert(from.down_offset, to.down_offset, uint64_t{shape_.hidden} * from.inner_padded));
     if (!shape_.biases) return {};
+    CHORUS_TRY(check_biases(key, source));
     std::memcpy(record.data() + to.gate_up_bias_offset, bytes.data() + from.gate_up_bias_offset, 2ull * shape_.inner * sizeof(float));
     std::memcpy(record.data() + to.down_bias_offset, bytes.data() + from.down_bias_offset, uint64_t{shape_.hidden} * sizeof(float));
     return {};

@@ -16,9 +16,9 @@ Result<std::shared_ptr<compute::Buffer>> RouterGuess::load_vector(const formats:
   return buffer;
 }
 
-Result<std::unique_ptr<RouterGuess>> RouterGuess::load(compute::Backend& backend, const models::Blueprint& blueprint,
-                                                       const formats::WeightSource& weights, DType dtype) {
-  std::unique_ptr<RouterGuess> guess(new RouterGuess(backend));
+Result<std::unique_ptr<RouterGuess>> RouterGuess::create(compute::Backend& backend, const models::Blueprint& blueprint,
+                                                         const formats::WeightSource& weights, DType dtype) {
+  std::unique_ptr<RouterGuess> guess(new RouterGuess(backend, weights, blueprint.hidden, dtype));
   guess->routers_.resize(blueprint.layers.size());
   uint32_t experts_max = 1, before = UINT32_MAX;
   for (uint32_t layer = 0; layer < guess->routers_.size(); ++layer) {
@@ -28,10 +28,6 @@ Result<std::unique_ptr<RouterGuess>> RouterGuess::load(compute::Backend& backend
       Router& router = guess->routers_[before];
       router.next = layer;
       router.spec = *moe;
-      const auto source = [&](uint32_t row, uint32_t count, std::span<float> out) {
-        return weights.read_rows(moe->router.weight, row, count, out);
-      };
-      CHORUS_ASSIGN(router.weight, backend.create_weight(moe->router.weight, moe->experts, blueprint.hidden, dtype, source));
       CHORUS_ASSIGN(router.bias, guess->load_vector(weights, moe->router.bias, moe->experts));
       CHORUS_ASSIGN(router.correction, guess->load_vector(weights, moe->correction_bias, moe->experts));
       experts_max = std::max(experts_max, moe->experts);
@@ -45,10 +41,38 @@ Result<std::unique_ptr<RouterGuess>> RouterGuess::load(compute::Backend& backend
   return guess;
 }
 
+Status RouterGuess::take_routers(std::span<const std::shared_ptr<compute::Weight>> routers) {
+  if (source_ == nullptr) return {};
+  for (Router& router : routers_) {
+    if (router.next == 0) continue;
+    const MoeSpec& spec = router.spec;
+    if (router.next < routers.size()) router.weight = routers[router.next];
+    if (router.weight && router.weight->rows() == spec.experts && router.weight->cols() == hidden_) continue;
+    const auto source = [&](uint32_t row, uint32_t count, std::span<float> out) {
+      return source_->read_rows(spec.router.weight, row, count, out);
+    };
+    CHORUS_ASSIGN(router.weight, backend_.create_weight(spec.router.weight, spec.experts, hidden_, dtype_, source));
+  }
+  source_ = nullptr;
+  return {};
+}
+
+uint64_t RouterGuess::copied_bytes(const models::Blueprint& blueprint, DType dtype) {
+  uint64_t bytes = 0;
+  bool first = true;
+  for (const auto& layer : blueprint.layers) {
+    const auto* moe = std::get_if<MoeSpec>(&layer.feed_forward);
+    if (moe == nullptr) continue;
+    if (!first && moe->shared.inner > 0) bytes += uint64_t{moe->experts} * blueprint.hidden * dtype_bytes(dtype);
+    first = false;
+  }
+  return bytes;
+}
+
 Result<bool> RouterGuess::record(compute::Batch& batch, const models::ExpertCall& call) {
   const Router& router = routers_[call.layer];
-  const compute::View x = call.hint.buffer != nullptr ? call.hint : call.x;
-  if (router.next == 0 || x.rows == 0 || x.rows > kRowsMax) return false;
+  const compute::View& x = call.x;
+  if (router.next == 0 || !router.weight || x.rows == 0 || x.rows > kRowsMax) return false;
   const MoeSpec& spec = router.spec;
   const compute::MutableView logits{logits_.get(), 0, x.rows, spec.experts, spec.experts};
   CHORUS_TRY(batch.linear({x, router.weight.get(), router.bias.get(), logits, compute::LinearStore::overwrite}));

@@ -20,9 +20,14 @@ class RouterGuess {
  public:
   static constexpr uint32_t kRowsMax = 16;  // a call with more rows uses most experts of the next layer anyway
 
-  // Keeps a copy of every router but the first layer's, in `dtype`: for 48 layers of 128 experts of 2048 columns in bf16 25 MB.
-  static Result<std::unique_ptr<RouterGuess>> load(compute::Backend& backend, const models::Blueprint& blueprint,
-                                                   const formats::WeightSource& weights, DType dtype);
+  // Makes no guesses before take_routers. `weights` must live until then.
+  static Result<std::unique_ptr<RouterGuess>> create(compute::Backend& backend, const models::Blueprint& blueprint,
+                                                     const formats::WeightSource& weights, DType dtype);
+  // Routers of the model, by layer: shared where they are whole matrices. Where a model has stacked the router on the first product of a
+  // shared expert (null here), a guess with that matrix would compute the shared expert's part too, several times the router's own; such
+  // routers, but the first layer's, are loaded once more: copied_bytes.
+  Status take_routers(std::span<const std::shared_ptr<compute::Weight>> routers);
+  static uint64_t copied_bytes(const models::Blueprint& blueprint, DType dtype);
 
   // Records the guess for the layer after call.layer; false when there is none to make (the last layer, too many rows).
   Result<bool> record(compute::Batch& batch, const models::ExpertCall& call);
@@ -36,10 +41,14 @@ class RouterGuess {
     std::shared_ptr<compute::Weight> weight;
     std::shared_ptr<compute::Buffer> bias, correction;
   };
-  explicit RouterGuess(compute::Backend& backend) : backend_(backend) {}
+  RouterGuess(compute::Backend& backend, const formats::WeightSource& weights, uint32_t hidden, DType dtype)
+      : backend_(backend), source_(&weights), hidden_(hidden), dtype_(dtype) {}
   Result<std::shared_ptr<compute::Buffer>> load_vector(const formats::WeightSource& weights, const std::string& name, uint32_t count);
 
   compute::Backend& backend_;
+  const formats::WeightSource* source_;  // null once the routers are there
+  uint32_t hidden_;
+  DType dtype_;
   std::vector<Router> routers_;  // by layer
   std::shared_ptr<compute::Buffer> logits_, experts_, weights_;
   uint32_t layer_ = 0, routes_ = 0, top_k_ = 0;  // of the recorded guess

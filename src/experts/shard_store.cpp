@@ -41,6 +41,12 @@ class ShardStore final : public ExpertStore {
   bool direct() const override {
     return std::all_of(files_.begin(), files_.end(), [](const auto& file) { return file.direct(); });
   }
+  std::string buffered_reason() const override {
+    for (const DirectFile& file : files_) {
+      if (std::string reason = file.buffered_reason(); !reason.empty()) return reason;  // of the first; the others lie beside it
+    }
+    return {};
+  }
   uint32_t parts() const override { return runs_.empty() ? 1 : static_cast<uint32_t>(parts_.size()); }
   uint64_t stored_bytes() const override { return stored_bytes_; }
 

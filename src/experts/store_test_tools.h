@@ -23,6 +23,8 @@ class FakeStore final : public ExpertStore {
   uint32_t experts(uint32_t layer) const override { return experts_[layer]; }
   const compute::ExpertShape& shape() const override { return shape_; }
   bool direct() const override { return false; }
+  std::string buffered_reason() const override { return buffered_reason_; }
+  void refuse_direct_reads(std::string reason) { buffered_reason_ = std::move(reason); }
   uint32_t parts() const override { return parts_; }
   uint64_t stored_bytes() const override { return record_bytes(); }
 
@@ -102,6 +104,7 @@ class FakeStore final : public ExpertStore {
   std::vector<uint32_t> experts_;
   compute::ExpertShape shape_;
   uint32_t parts_;
+  std::string buffered_reason_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable std::map<ExpertKey, int> begun_, finished_;

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "formats/adapter.h"
 #include "formats/base_lookup.h"
+#include "formats/model_files.h"
 #include "formats/pack_reader.h"
 #include "formats/weight_source.h"
 
@@ -158,6 +159,7 @@ Result<std::string> Checkpoint::tokenizer_json() const {
 }
 
 Result<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
+  CHORUS_TRY(check_model_path(path));
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) return make_error(ErrorCode::not_found, path.string() + ": no such file or folder");

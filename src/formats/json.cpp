@@ -199,7 +199,7 @@ Result<Integer> integer_from(const std::string& digits, std::string_view what) {
   Integer value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (status != std::errc() || end != digits.data() + digits.size()) {
-    return make_error(ErrorCode::invalid_input, std::string(what) + ": the integer " + shortened(digits, 40) + " is out of range");
+    return make_error(ErrorCode::invalid_input, std::string(what) + ": expected an integer of 64 bits, found " + shortened(digits, 40));
   }
   return value;
 }

@@ -67,6 +67,11 @@ Status read_folder(ModelFiles& files) {
 
 std::span<const ModelTextFile> model_text_files() { return kTextFiles; }
 
+Status check_model_path(const std::filesystem::path& path) {
+  if (!path.empty()) return {};
+  return make_error(ErrorCode::not_found, "model: expected the path of a folder or packed file, found \"\"");
+}
+
 bool is_model_pack(const std::filesystem::path& path) {
   const auto store = TensorStore::open(path);
   if (!store.ok()) return false;

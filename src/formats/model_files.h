@@ -31,6 +31,9 @@ struct ModelFiles {
   std::optional<std::string> tokenizer_json, tokenizer_config_json, chat_template, generation_config_json;
 };
 
+// Not empty: an empty path would stand for the working directory.
+Status check_model_path(const std::filesystem::path& path);
+
 // Reads the small files whole; maps the tensors. What is optional and not there stays empty.
 Result<ModelFiles> open_model_files(const std::filesystem::path& path);
 

@@ -1,6 +1,5 @@
 #include "generation/generation_config.h"
 
-#include <algorithm>
 #include <string>
 
 #include "formats/json.h"
@@ -13,17 +12,19 @@ using formats::JsonValue;
 
 constexpr uint32_t kEndTokensMax = 256;
 
-Result<uint32_t> token_of(const JsonValue& value) {
-  CHORUS_ASSIGN(const uint64_t id, value.as_uint64("generation_config.json: eos_token_id"));
-  if (id > UINT32_MAX) return make_error(ErrorCode::invalid_input, "generation_config.json: eos_token_id: over 2^32 - 1");
-  return static_cast<uint32_t>(id);
+Result<uint32_t> whole_number(const JsonValue& value, const std::string& name) {
+  const std::string what = "generation_config.json: " + name;
+  CHORUS_ASSIGN(const uint64_t number, value.as_uint64(what));
+  if (number <= UINT32_MAX) return static_cast<uint32_t>(number);
+  return make_error(ErrorCode::invalid_input,
+                    what + ": expected at most " + std::to_string(UINT32_MAX) + ", found " + std::to_string(number));
 }
 
 Status read_end_tokens(const JsonValue& config, std::vector<uint32_t>& tokens) {
   const JsonValue* value = config.find("eos_token_id");
   if (value == nullptr || value->is_null()) return {};
   if (!value->is_array()) {
-    CHORUS_ASSIGN(const uint32_t token, token_of(*value));
+    CHORUS_ASSIGN(const uint32_t token, whole_number(*value, "eos_token_id"));
     tokens.push_back(token);
     return {};
   }
@@ -32,7 +33,7 @@ Status read_end_tokens(const JsonValue& config, std::vector<uint32_t>& tokens) {
                       "generation_config.json: eos_token_id: more than " + std::to_string(kEndTokensMax) + " tokens");
   }
   for (const JsonValue& item : value->items()) {
-    CHORUS_ASSIGN(const uint32_t token, token_of(item));
+    CHORUS_ASSIGN(const uint32_t token, whole_number(item, "eos_token_id"));
     tokens.push_back(token);
   }
   return {};
@@ -67,8 +68,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json) {
     CHORUS_TRY(read_number(config, "min_p", made.sampling.min_p));
     made.sampling.top_k = 50;  // the reference's default
     if (const JsonValue* value = config.find("top_k"); value != nullptr && !value->is_null()) {
-      CHORUS_ASSIGN(const uint64_t top_k, value->as_uint64("generation_config.json: top_k"));
-      made.sampling.top_k = static_cast<uint32_t>(std::min<uint64_t>(top_k, UINT32_MAX));
+      CHORUS_ASSIGN(made.sampling.top_k, whole_number(*value, "top_k"));
     }
   }
   auto checked = check_sampling(made.sampling, UINT32_MAX);

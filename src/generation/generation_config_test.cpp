@@ -37,7 +37,13 @@ TEST(GenerationConfig, BadMembersAreNamed) {
   expect_error(parse_generation_config("[]"), "expected an object");
   expect_error(parse_generation_config(R"({"eos_token_id": -1})"), "eos_token_id");
   expect_error(parse_generation_config(R"({"eos_token_id": [1, "x"]})"), "eos_token_id");
-  expect_error(parse_generation_config(R"({"eos_token_id": 99999999999})"), "eos_token_id");
+  expect_error(parse_generation_config(R"({"eos_token_id": 99999999999})"), "eos_token_id: expected at most 4294967295, found 99999999999");
+  expect_error(parse_generation_config(R"({"eos_token_id": 18446744073709551616})"),
+               "eos_token_id: expected an integer of 64 bits, found 18446744073709551616");
+  expect_error(parse_generation_config(R"({"do_sample": true, "top_k": 4294967296})"),
+               "top_k: expected at most 4294967295, found 4294967296");
+  expect_error(parse_generation_config(R"({"do_sample": true, "top_k": 100000000000000000000})"),
+               "top_k: expected an integer of 64 bits, found 100000000000000000000");
   expect_error(parse_generation_config(R"({"do_sample": 1})"), "do_sample");
   expect_error(parse_generation_config(R"({"do_sample": true, "temperature": -1})"), "temperature");
   expect_error(parse_generation_config(R"({"repetition_penalty": 0})"), "repetition_penalty");

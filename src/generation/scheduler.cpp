@@ -32,6 +32,7 @@ struct Scheduler::Running {
   std::unique_ptr<models::Sequence> sequence;
   SnapshotPtr prompt;  // when it is kept
   TokenHistory history;
+  std::optional<Error> waits;  // for memory, since the last step: what it ends with if none becomes free
   bool finished = false;
 
   uint32_t prompt_size() const { return static_cast<uint32_t>(request.prompt.size()); }
@@ -95,10 +96,17 @@ bool Scheduler::idle() const { return running_.empty() && waiting_.empty() && ev
 
 std::vector<Event> Scheduler::step() {
   admit();
+  const size_t before = running_.size();
   decode();
   read_chunk();
   drop_finished();
+  if (running_.size() == before) end_a_standstill();
   return std::exchange(events_, {});
+}
+
+const SchedulerStats& Scheduler::stats() const {
+  stats_.sequence_bytes = bytes_held();
+  return stats_;
 }
 
 uint32_t Scheduler::first_capacity(const Running& running) const {
@@ -107,26 +115,42 @@ uint32_t Scheduler::first_capacity(const Running& running) const {
   return static_cast<uint32_t>(std::min<uint64_t>(running.prompt_size() + answer, model_.blueprint().context));
 }
 
-bool Scheduler::fits(const Running& running) const {
-  if (options_.sequence_bytes_max == 0) return true;
-  uint64_t bytes = model_.sequence_bytes(first_capacity(running));
-  for (const RunningPtr& other : running_) {
-    if (other->sequence) bytes += model_.sequence_bytes(other->sequence->capacity());
+uint64_t Scheduler::bytes_held() const {
+  uint64_t bytes = *snapshot_bytes_;
+  for (const RunningPtr& running : running_) {
+    if (running->sequence) bytes += model_.sequence_bytes(running->sequence->capacity());
   }
-  return bytes <= options_.sequence_bytes_max;
+  return bytes;
 }
 
-// In the order of submission: nobody overtakes a request that is too large for now.
+// An empty one, or a copy. Errors: out_of_memory also where the limit says so.
+Result<std::unique_ptr<models::Sequence>> Scheduler::make_sequence(const models::Sequence* from, uint32_t capacity) {
+  const uint64_t bytes = model_.sequence_bytes(capacity), held = bytes_held(), most = options_.sequence_bytes_max;
+  if (most > 0 && (bytes > most || held > most - bytes)) {
+    return make_error(ErrorCode::out_of_memory, "sequence memory: " + std::to_string(bytes) + " bytes for " + std::to_string(capacity) +
+                                                    " tokens, over the limit of " + std::to_string(most) +
+                                                    " for all sequences and snapshots, of which " + std::to_string(held) + " are in use");
+  }
+  auto made = from ? model_.clone(*from, capacity) : model_.new_sequence(capacity);
+  if (made) stats_.sequence_bytes_peak = std::max(stats_.sequence_bytes_peak, held + bytes);
+  return made;
+}
+
+SnapshotPtr Scheduler::snapshot(std::unique_ptr<models::Sequence> sequence, std::vector<uint32_t> tokens) {
+  const uint64_t bytes = model_.sequence_bytes(sequence->capacity());
+  *snapshot_bytes_ += bytes;
+  std::shared_ptr<void> counted(nullptr, [total = snapshot_bytes_, bytes](void*) { *total -= bytes; });
+  return std::make_shared<Snapshot>(Snapshot{std::move(sequence), std::move(tokens), std::move(counted)});
+}
+
+// In the order of submission: nobody overtakes a request that is too large for now, or a running one that needs room.
 void Scheduler::admit() {
+  if (std::any_of(running_.begin(), running_.end(), [](const RunningPtr& running) { return running->waits.has_value(); })) return;
   while (!waiting_.empty() && running_.size() < options_.running_max) {
     Running& next = *waiting_.front();
-    Status opened =
-        fits(next)
-            ? open_sequence(next)
-            : Status(make_error(ErrorCode::out_of_memory, "sequence: " + std::to_string(model_.sequence_bytes(first_capacity(next))) +
-                                                              " bytes, over the limit of " + std::to_string(options_.sequence_bytes_max) +
-                                                              " for all sequences"));
-    if (!opened && opened.error().code == ErrorCode::out_of_memory && !running_.empty()) return;  // when others have left
+    Status opened = open_anyhow(next);
+    const bool never = options_.sequence_bytes_max > 0 && model_.sequence_bytes(first_capacity(next)) > options_.sequence_bytes_max;
+    if (!opened && opened.error().code == ErrorCode::out_of_memory && !running_.empty() && !never) return;  // when others have left
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     if (!opened) {
@@ -138,13 +162,18 @@ void Scheduler::admit() {
   }
 }
 
+// The snapshot that a request starts from takes memory beside its sequence: without it the whole prompt is read.
+Status Scheduler::open_anyhow(Running& running) {
+  Status opened = open_sequence(running);
+  if (opened || opened.error().code != ErrorCode::out_of_memory || !running.request.start || !running_.empty()) return opened;
+  running.request.start.reset();
+  ++stats_.starts_given_up;
+  return open_sequence(running);
+}
+
 Status Scheduler::open_sequence(Running& running) {
-  const uint32_t capacity = std::max(first_capacity(running), running.read);
-  if (running.request.start) {
-    CHORUS_ASSIGN(running.sequence, model_.clone(*running.request.start->sequence, capacity));
-  } else {
-    CHORUS_ASSIGN(running.sequence, model_.new_sequence(capacity));
-  }
+  const models::Sequence* start = running.request.start ? running.request.start->sequence.get() : nullptr;
+  CHORUS_ASSIGN(running.sequence, make_sequence(start, std::max(first_capacity(running), running.start_size())));
   running.read = running.start_size();
   return {};
 }
@@ -155,9 +184,31 @@ Status Scheduler::ensure_room(Running& running, uint32_t tokens) {
   const uint64_t wanted =
       std::max(needed, uint64_t{running.sequence->capacity()} + std::max(running.sequence->capacity() / 2, kCapacityStep));
   CHORUS_ASSIGN(auto larger,
-                model_.clone(*running.sequence, static_cast<uint32_t>(std::min<uint64_t>(wanted, model_.blueprint().context))));
+                make_sequence(running.sequence.get(), static_cast<uint32_t>(std::min<uint64_t>(wanted, model_.blueprint().context))));
   running.sequence = std::move(larger);
   return {};
+}
+
+// Room for the next token. A sequence for which there is no memory sits out until another one has ended.
+bool Scheduler::has_room(Running& running) {
+  running.waits.reset();
+  Status room = ensure_room(running, 1);
+  if (room) return true;
+  if (room.error().code != ErrorCode::out_of_memory) {
+    finish(running, FinishReason::failed, std::move(room).error());
+    return false;
+  }
+  running.waits = std::move(room).error();
+  ++stats_.waits_for_room;
+  return false;
+}
+
+// All wait for memory that only the end of one of them sets free: the youngest has the least to lose.
+void Scheduler::end_a_standstill() {
+  if (running_.empty() || std::any_of(running_.begin(), running_.end(), [](const RunningPtr& running) { return !running->waits; })) return;
+  Running& youngest = *running_.back();
+  finish(youngest, FinishReason::failed, std::exchange(youngest.waits, std::nullopt));
+  drop_finished();
 }
 
 // Reads the next `tokens` tokens of one sequence.
@@ -178,10 +229,7 @@ void Scheduler::decode() {
   std::vector<models::SequenceStep> steps;
   for (const RunningPtr& running : running_) {
     if (running->finished || running->read < running->prompt_size()) continue;
-    if (Status room = ensure_room(*running, 1); !room) {
-      finish(*running, FinishReason::failed, std::move(room).error());
-      continue;
-    }
+    if (!has_room(*running)) continue;
     ready.push_back(running.get());
     steps.push_back({running->sequence.get(), std::span(running->tokens).subspan(running->read, 1)});
   }
@@ -241,15 +289,25 @@ void Scheduler::read_chunk() {
   }
   stats_.prompt_tokens += tokens;
   if (running.read < running.prompt_size()) return;
-  if (running.request.keep_prompt) {
-    auto copy = model_.clone(*running.sequence, running.read);
-    if (!copy) {
-      finish(running, FinishReason::failed, std::move(copy).error());
-      return;
-    }
-    running.prompt = std::make_shared<Snapshot>(Snapshot{std::move(copy).value(), running.request.prompt});
+  if (Status kept = keep_prompt(running); !kept) {
+    finish(running, FinishReason::failed, std::move(kept).error());
+    return;
   }
   choose({&running}, *logits);
+}
+
+// Without memory for a snapshot the answer still comes; who wanted to go on from there reads the prompt again.
+Status Scheduler::keep_prompt(Running& running) {
+  if (!running.request.keep_prompt) return {};
+  auto copy = make_sequence(running.sequence.get(), running.read);
+  if (copy) {
+    running.prompt = snapshot(std::move(copy).value(), running.request.prompt);
+  } else if (copy.error().code == ErrorCode::out_of_memory) {
+    ++stats_.prompts_not_kept;
+  } else {
+    return std::move(copy).error();
+  }
+  return {};
 }
 
 void Scheduler::choose(const std::vector<Running*>& rows, const models::Logits& logits) {
@@ -293,9 +351,10 @@ void Scheduler::finish(Running& running, FinishReason reason, std::optional<Erro
   event.finished = reason;
   event.error = std::move(error);
   event.prompt = std::move(running.prompt);
+  event.reused_tokens = running.start_size();
   if (running.request.keep_end && reason != FinishReason::failed && running.sequence && running.read > 0) {
     std::vector<uint32_t> read(running.tokens.begin(), running.tokens.begin() + running.read);
-    event.end = std::make_shared<Snapshot>(Snapshot{std::move(running.sequence), std::move(read)});
+    event.end = snapshot(std::move(running.sequence), std::move(read));
   }
   running.sequence.reset();
   events_.push_back(std::move(event));

@@ -410,6 +410,137 @@ TEST(Scheduler, MemoryForSequencesIsABudget) {
   for (const auto& [id, outcome] : run_all(tight)) EXPECT_EQ(outcome.reason, FinishReason::tokens_max);
 }
 
+TEST(Scheduler, SnapshotsCountAsLongAsSomebodyHasThem) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 450;
+  Scheduler scheduler(model, options);
+  GenerationRequest first = request_of(prompt_of(1, 10), 20);  // 130 bytes, 110 for the prompt's snapshot
+  first.keep_prompt = first.keep_end = true;
+  const RequestId id = *scheduler.submit(first);
+  Outcome kept = std::move(run_all(scheduler)[id]);
+  ASSERT_TRUE(kept.prompt && kept.end);
+  EXPECT_EQ(scheduler.stats().sequence_bytes, 110u + 130u);
+  EXPECT_EQ(scheduler.stats().sequence_bytes_peak, 110u + 130u);
+  const GenerationRequest second = request_of(prompt_of(2, 100), 50);  // 250 bytes
+  const RequestId refused = *scheduler.submit(second);
+  Outcome outcome = std::move(run_all(scheduler)[refused]);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::out_of_memory);
+  EXPECT_EQ(outcome.error->message,
+            "sequence memory: 250 bytes for 150 tokens, over the limit of 450 for all sequences and snapshots, of which 240 are in use");
+  kept.prompt.reset();
+  EXPECT_EQ(scheduler.stats().sequence_bytes, 130u);
+  const RequestId again = *scheduler.submit(second);
+  EXPECT_EQ(run_all(scheduler)[again].tokens, expected_tokens(model, second));
+  kept.end.reset();
+  EXPECT_EQ(scheduler.stats().sequence_bytes, 0u);
+  EXPECT_EQ(model.live_sequences(), 0u);
+}
+
+TEST(Scheduler, AStartWithoutRoomBesideItIsGivenUp) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 400;
+  Scheduler scheduler(model, options);
+  GenerationRequest first = request_of(prompt_of(1, 100), 20);
+  first.keep_end = true;
+  const RequestId id = *scheduler.submit(first);
+  SnapshotPtr end = std::move(run_all(scheduler)[id].end);
+  ASSERT_TRUE(end);  // 220 bytes
+  GenerationRequest next = request_of(end->tokens, 10);
+  next.prompt.push_back(7);
+  next.start = std::move(end);
+  const std::vector<uint32_t> expected = expected_tokens(model, next);
+  uint32_t reused = 99;
+  std::vector<uint32_t> tokens;
+  ASSERT_TRUE(scheduler.submit(std::move(next)).ok());
+  while (!scheduler.idle()) {
+    for (const Event& event : scheduler.step()) {
+      EXPECT_FALSE(event.error) << event.error->to_line();
+      if (event.token) tokens.push_back(event.token->token);
+      if (event.finished) reused = event.reused_tokens;
+    }
+  }
+  EXPECT_EQ(tokens, expected);
+  EXPECT_EQ(reused, 0u);
+  EXPECT_EQ(scheduler.stats().starts_given_up, 1u);
+  EXPECT_EQ(scheduler.stats().sequence_bytes, 0u);
+}
+
+TEST(Scheduler, APromptThatCannotBeKeptIsAnsweredAllTheSame) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 200;
+  Scheduler scheduler(model, options);
+  GenerationRequest request = request_of(prompt_of(1, 50), 20);  // 170 bytes, 150 for the snapshot
+  request.keep_prompt = request.keep_end = true;
+  const RequestId id = *scheduler.submit(request);
+  const Outcome outcome = std::move(run_all(scheduler)[id]);
+  EXPECT_EQ(outcome.tokens, expected_tokens(model, request));
+  EXPECT_FALSE(outcome.prompt);
+  EXPECT_TRUE(outcome.end);
+  EXPECT_EQ(scheduler.stats().prompts_not_kept, 1u);
+}
+
+TEST(Scheduler, ASequenceThatMustGrowWaitsForOthersToEnd) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 1200;
+  options.chunk = 64;
+  Scheduler scheduler(model, options);
+  // 366 bytes at first and 622 after 266 tokens, for which the other's 656 bytes must go; a third one would fit in and waits too.
+  const GenerationRequest grows = request_of(prompt_of(1, 10), 400), other = request_of(prompt_of(2, 300), 256),
+                          third = request_of(prompt_of(3, 10), 5);
+  const RequestId a = *scheduler.submit(grows), b = *scheduler.submit(other);
+  std::map<RequestId, Outcome> outcomes;
+  uint32_t step = 0;
+  while (scheduler.stats().waits_for_room == 0) {
+    ASSERT_LT(step, 1000u);
+    collect(outcomes, scheduler.step(), step++);
+  }
+  ASSERT_FALSE(outcomes[b].reason);
+  const RequestId c = *scheduler.submit(third);
+  for (; !scheduler.idle(); ++step) {
+    ASSERT_LT(step, 10000u);
+    collect(outcomes, scheduler.step(), step);
+  }
+  EXPECT_EQ(outcomes[a].tokens, expected_tokens(model, grows));
+  EXPECT_EQ(outcomes[b].tokens, expected_tokens(model, other));
+  EXPECT_EQ(outcomes[c].tokens, expected_tokens(model, third));
+  EXPECT_GT(outcomes[c].steps, outcomes[b].steps) << "it must not take the room that another waits for";
+  EXPECT_LE(scheduler.stats().sequence_bytes_peak, 1200u);
+}
+
+TEST(Scheduler, WhereAllWaitForRoomTheYoungestEnds) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 1300;  // two of 366 bytes, but not one of 622 beside them
+  Scheduler scheduler(model, options);
+  std::vector<GenerationRequest> requests;
+  std::vector<RequestId> ids;
+  for (uint32_t i = 0; i < 3; ++i) {
+    requests.push_back(request_of(prompt_of(i, 10), 400));
+    ids.push_back(*scheduler.submit(requests.back()));
+  }
+  auto outcomes = run_all(scheduler);
+  EXPECT_EQ(outcomes[ids[0]].tokens, expected_tokens(model, requests[0]));
+  uint32_t failed = 0;
+  for (const RequestId id : ids) {
+    if (outcomes[id].reason != FinishReason::failed) continue;
+    ++failed;
+    ASSERT_TRUE(outcomes[id].error);
+    EXPECT_EQ(outcomes[id].error->code, ErrorCode::out_of_memory);
+  }
+  EXPECT_EQ(failed, 2u);
+  EXPECT_LE(scheduler.stats().sequence_bytes_peak, 1300u);
+  // Alone, and never with enough room: an error too, not an endless wait.
+  options.sequence_bytes_max = 700;
+  const Outcome alone = run_one(model, requests[0], options);
+  EXPECT_EQ(alone.reason, FinishReason::failed);
+  EXPECT_EQ(alone.tokens.size(), 257u);
+}
+
 TEST(Scheduler, BadRequestsAreRefused) {
   ToyModel model(kVocabulary, 50);
   SchedulerOptions options;

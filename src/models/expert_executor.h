@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,6 @@ struct ExpertCall {
   compute::View x;                           // [rows, hidden]
   const compute::Buffer* experts = nullptr;  // u32 [rows * top_k], kNoSlot where the router failed
   compute::MutableView out;                  // [rows * top_k, hidden]: every route's row, unweighted, is to be filled
-  // The input of the next layer's router, if the model knows a good guess, for prefetching; never changes a result. May have no buffer.
-  compute::View hint;
 };
 
 class ExpertExecutor {
@@ -28,6 +28,9 @@ class ExpertExecutor {
   // Records the work on `batch`, which it may submit on the way (what was recorded before runs before). After an error the batch is lost.
   // Errors name layer and expert.
   virtual Status run(compute::Batch& batch, const ExpertCall& call) = 0;
+  // Called once by the model that is loaded, before any pass: the routers that it has on the device, by layer; null where a layer has none,
+  // or has it as a part of a larger matrix. Whoever guesses the next layer's experts needs no copy of them.
+  virtual Status take_routers(std::span<const std::shared_ptr<compute::Weight>>) { return {}; }
   // Called before the first and after the last layer of a pass.
   virtual Status begin_pass(uint32_t rows) = 0;
   virtual void end_pass() = 0;

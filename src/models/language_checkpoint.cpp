@@ -83,6 +83,7 @@ Status take_other_tensors(const LanguageCheckpoint& checkpoint, std::unordered_s
 }  // namespace
 
 Result<LanguageCheckpoint> open_language_checkpoint(const std::filesystem::path& folder_or_file) {
+  CHORUS_TRY(formats::check_model_path(folder_or_file));
   std::error_code code;
   if (std::filesystem::is_directory(folder_or_file, code)) CHORUS_TRY(check_architecture(folder_or_file));
   LanguageCheckpoint checkpoint;

@@ -93,6 +93,7 @@ class Model final : public LanguageModel {
   Status check_steps(std::span<const SequenceStep> steps, std::vector<SequenceState*>& sequences) const;
   Status run_prompt(const PassStep& prompt, bool all, compute::Buffer* logits, uint64_t logits_row);
   Status run_pass(std::span<const PassStep> steps, const PassOutput& output);
+  Status append_hidden_states(const PassStep& step, std::vector<std::vector<float>>& states);
   Status fill_inputs(std::span<const PassStep> steps, const PassOutput& output);
   Pass begin_pass(std::span<const PassStep> steps, compute::Batch& batch) const;
   Status run_layers(Pass& pass, const PassOutput& output, MutableView& tail) const;
@@ -151,6 +152,11 @@ Status Model::bind(const formats::WeightSource& weights, const LanguageModelOpti
     CHORUS_ASSIGN(layer.feed_forward, bind_feed_forward(binder, spec, trunk));
     if (layer.feed_forward->routes() > 0 && !experts_)
       return make_error(ErrorCode::invalid_argument, "language model: layers with experts, but no executor for them");
+  }
+  if (experts_) {
+    std::vector<WeightPtr> routers;
+    for (const Layer& layer : layers_) routers.push_back(layer.feed_forward->router());
+    CHORUS_TRY(experts_->take_routers(routers));
   }
   return plan_rows(options);
 }
@@ -477,33 +483,38 @@ Status Model::run_pass(std::span<const PassStep> steps, const PassOutput& output
 }
 
 Result<std::vector<std::vector<float>>> Model::hidden_states(std::span<const uint32_t> tokens) {
-  if (tokens.empty() || tokens.size() > rows_max_) {
-    return make_error(ErrorCode::limit_exceeded,
-                      "hidden states: expected 1 to " + std::to_string(rows_max_) + " tokens, found " + std::to_string(tokens.size()));
-  }
-  CHORUS_ASSIGN(auto sequence, new_sequence(static_cast<uint32_t>(tokens.size())));
+  CHORUS_ASSIGN(auto sequence, new_sequence(static_cast<uint32_t>(std::min<size_t>(tokens.size(), UINT32_MAX))));
   const SequenceStep step{sequence.get(), tokens};
   std::vector<SequenceState*> sequences;
   CHORUS_TRY(check_steps(std::span(&step, 1), sequences));
   CHORUS_TRY(make_workspace());
-  const uint64_t bytes = 4ull * tokens.size() * blueprint_.hidden;
+  std::vector<std::vector<float>> states;
+  for (size_t done = 0; done < tokens.size(); done += rows_max_) {
+    const auto piece = tokens.subspan(done, std::min<size_t>(rows_max_, tokens.size() - done));
+    CHORUS_TRY(append_hidden_states({sequences[0], piece, static_cast<uint32_t>(tokens.size())}, states));
+  }
+  return states;
+}
+
+Status Model::append_hidden_states(const PassStep& step, std::vector<std::vector<float>>& states) {
+  const uint64_t values = uint64_t{step.tokens.size()} * blueprint_.hidden;
   std::vector<BufferPtr> kept;
   PassOutput output;
-  for (uint32_t i = 0; i < tokens.size(); ++i) output.rows.push_back(i);
+  for (uint32_t i = 0; i < step.tokens.size(); ++i) output.rows.push_back(i);
   output.after_layer = [&](compute::Batch& batch, const MutableView& rows) -> Status {
-    CHORUS_ASSIGN(BufferPtr copy, backend_.create_buffer(bytes, "hidden state"));
-    CHORUS_TRY(batch.copy({rows.buffer, 0, copy.get(), 0, bytes}));
+    CHORUS_ASSIGN(BufferPtr copy, backend_.create_buffer(4 * values, "hidden state"));
+    CHORUS_TRY(batch.copy({rows.buffer, 0, copy.get(), 0, 4 * values}));
     kept.push_back(std::move(copy));
     return {};
   };
-  const PassStep pass_step{sequences[0], tokens, static_cast<uint32_t>(tokens.size())};
-  CHORUS_TRY(run_pass(std::span(&pass_step, 1), output));
-  std::vector<std::vector<float>> states;
-  for (const BufferPtr& buffer : kept) {
-    states.emplace_back(static_cast<size_t>(tokens.size()) * blueprint_.hidden);
-    CHORUS_TRY(backend_.read(*buffer, 0, std::as_writable_bytes(std::span(states.back()))));
+  CHORUS_TRY(run_pass(std::span(&step, 1), output));
+  states.resize(kept.size());
+  for (size_t k = 0; k < kept.size(); ++k) {
+    const size_t before = states[k].size();
+    states[k].resize(before + values);
+    CHORUS_TRY(backend_.read(*kept[k], 0, std::as_writable_bytes(std::span(states[k]).subspan(before))));
   }
-  return states;
+  return {};
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ class LanguageModel {
   // sequences of the call are unusable.
   virtual Result<Logits> forward(std::span<const SequenceStep> steps, OutputRows outputs) = 0;
 
-  // For references: hidden states after the embedding, each layer, and the final norm.
+  // For references: hidden states after the embedding, each layer, and the final norm, of every token: [tokens, hidden] each.
   virtual Result<std::vector<std::vector<float>>> hidden_states(std::span<const uint32_t> tokens) = 0;
 };
 

@@ -542,9 +542,17 @@ Result<std::vector<float>> Qwen35::logits(const compute::Buffer& hidden, uint32_
 }
 
 Result<std::vector<std::vector<float>>> Qwen35::hidden_states(std::span<const uint32_t> tokens) const {
-  CHORUS_ASSIGN(auto state, new_state(static_cast<uint32_t>(tokens.size())));
-  const uint32_t rows = static_cast<uint32_t>(tokens.size());
-  const uint64_t bytes = 4ull * rows * config_.hidden_size;
+  CHORUS_ASSIGN(auto state, new_state(static_cast<uint32_t>(std::min<size_t>(tokens.size(), UINT32_MAX))));
+  std::vector<std::vector<float>> states;
+  for (size_t done = 0; done < tokens.size(); done += rows_max_) {
+    CHORUS_TRY(append_hidden_states(*state, tokens.subspan(done, std::min<size_t>(rows_max_, tokens.size() - done)), states));
+  }
+  return states;
+}
+
+Status Qwen35::append_hidden_states(SequenceState& state, std::span<const uint32_t> tokens, std::vector<std::vector<float>>& states) const {
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const uint64_t values = uint64_t{rows} * config_.hidden_size;
   std::vector<uint32_t> all(rows);
   for (uint32_t i = 0; i < rows; ++i) all[i] = i;
   std::vector<BufferPtr> kept;
@@ -552,22 +560,25 @@ Result<std::vector<std::vector<float>>> Qwen35::hidden_states(std::span<const ui
   pass.tokens = tokens;
   pass.lengths = std::span<const uint32_t>(&rows, 1);
   pass.outputs = all;
-  pass.source = state.get();
-  pass.target = state.get();
+  pass.source = &state;
+  pass.target = &state;
   pass.after_layer = [&](const MutableView& x) -> Status {
-    CHORUS_ASSIGN(BufferPtr copy, backend_.create_buffer(bytes, "hidden state"));
-    CHORUS_TRY(pass.batch->copy({x.buffer, 0, copy.get(), 0, bytes}));
+    CHORUS_ASSIGN(BufferPtr copy, backend_.create_buffer(4 * values, "hidden state"));
+    CHORUS_TRY(pass.batch->copy({x.buffer, 0, copy.get(), 0, 4 * values}));
     kept.push_back(std::move(copy));
     return {};
   };
   CHORUS_ASSIGN(BufferPtr last, run_pass(pass));
   kept.push_back(std::move(last));
-  std::vector<std::vector<float>> states;
-  for (const BufferPtr& buffer : kept) {
-    states.emplace_back(static_cast<size_t>(rows) * config_.hidden_size);
-    CHORUS_TRY(backend_.read(*buffer, 0, std::as_writable_bytes(std::span(states.back()))));
+  state.length_ += rows;
+  state.current_ = 1 - state.current_;
+  states.resize(kept.size());
+  for (size_t k = 0; k < kept.size(); ++k) {
+    const size_t before = states[k].size();
+    states[k].resize(before + values);
+    CHORUS_TRY(backend_.read(*kept[k], 0, std::as_writable_bytes(std::span(states[k]).subspan(before))));
   }
-  return states;
+  return {};
 }
 
 }  // namespace chorus::models

@@ -101,7 +101,7 @@ class Qwen35 {
   // Next-token logits of hidden rows: f32 [rows, vocabulary]. Needs LoadOptions::language_head.
   Result<std::vector<float>> logits(const compute::Buffer& hidden, uint32_t rows) const;
 
-  // For references: hidden states after the embedding, each layer, and the final norm, for a whole prompt (prompt <= pass_rows_max()).
+  // For references: hidden states after the embedding, each layer, and the final norm, of every token: [tokens, hidden] each.
   Result<std::vector<std::vector<float>>> hidden_states(std::span<const uint32_t> tokens) const;
 
  private:
@@ -129,6 +129,7 @@ class Qwen35 {
   Status ensure_workspace() const;
   Status begin_pass(Pass& pass) const;
   Result<BufferPtr> run_pass(Pass& pass) const;
+  Status append_hidden_states(SequenceState& state, std::span<const uint32_t> tokens, std::vector<std::vector<float>>& states) const;
   Status delta_mixer(Pass& pass, const DeltaLayer& layer, size_t index) const;
   Status attention_mixer(Pass& pass, const AttentionLayer& layer, size_t index) const;
   Status project_attention(Pass& pass, const AttentionLayer& layer, size_t index, bool keys_only, compute::AttentionArgs& args) const;

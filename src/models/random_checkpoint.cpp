@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,18 @@ uint64_t elements_of(const NamedShape& tensor) {
   return elements;
 }
 
+Result<uint64_t> bytes_of(std::span<const NamedShape> tensors, DType dtype) {
+  uint64_t total = 0;
+  for (const NamedShape& tensor : tensors) {
+    std::optional<uint64_t> bytes = dtype_bytes(dtype);
+    for (const uint64_t extent : tensor.shape) bytes = bytes ? checked_multiply(*bytes, extent) : bytes;
+    const auto sum = bytes ? checked_add(total, *bytes) : bytes;
+    if (!sum) return make_error(ErrorCode::limit_exceeded, "random checkpoint: the weights together do not fit 64 bits");
+    total = *sum;
+  }
+  return total;
+}
+
 std::string shard_name(size_t index, size_t count) {
   if (count == 1) return "model.safetensors";
   char text[64];
@@ -191,15 +204,21 @@ Result<std::string> random_moe_config(std::string_view layout, const RandomMoeSi
   return formats::json_dumps(config);
 }
 
+Result<uint64_t> random_checkpoint_bytes(const std::string& config_json, DType dtype) {
+  CHORUS_ASSIGN(const Blueprint blueprint, read_blueprint(config_json));
+  CHORUS_ASSIGN(const std::vector<NamedShape> tensors, all_tensors(blueprint));
+  return bytes_of(tensors, dtype);
+}
+
 Status write_random_checkpoint(const std::filesystem::path& folder, const std::string& config_json,
                                const RandomCheckpointOptions& options) {
   CHORUS_ASSIGN(const Blueprint blueprint, read_blueprint(config_json));
   CHORUS_ASSIGN(std::vector<NamedShape> tensors, all_tensors(blueprint));
+  CHORUS_ASSIGN(const uint64_t total, bytes_of(tensors, options.dtype));
+  uint64_t done = 0;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return make_error(ErrorCode::io_failed, folder.string() + ": cannot make the folder: " + error.message());
-  uint64_t total = 0, done = 0;
-  for (const auto& tensor : tensors) total += elements_of(tensor) * dtype_bytes(options.dtype);
   const auto shards = cut(std::move(tensors), dtype_bytes(options.dtype), options.shard_bytes_max);
   for (size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorToWrite> to_write;

@@ -32,4 +32,7 @@ struct RandomCheckpointOptions {
 // neutral value. The same seed gives the same bytes, whatever the shards. Experts as separate or fused tensors; others are unsupported.
 Status write_random_checkpoint(const std::filesystem::path& folder, const std::string& config_json, const RandomCheckpointOptions& options);
 
+// Bytes of the weights that this would write.
+Result<uint64_t> random_checkpoint_bytes(const std::string& config_json, DType dtype);
+
 }  // namespace chorus::models

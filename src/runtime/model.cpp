@@ -126,8 +126,8 @@ class LoadedModel final : public Model {
         checkpoint_(std::move(checkpoint)),
         tokenizer_(std::move(tokenizer)),
         delimiters_(delimiters),
-        limits_{std::min(options_.state_tokens_max, checkpoint_.config.max_positions),
-                std::min(options_.row_tokens_max, checkpoint_.config.max_positions), options_.truncate_state} {}
+        limits_(decisions::limits_within(options_.state_tokens_max, options_.row_tokens_max, checkpoint_.config.max_positions,
+                                         options_.truncate_state)) {}
 
   Status ensure_device() {
     if (device_) return {};

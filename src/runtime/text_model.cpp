@@ -6,12 +6,14 @@
 #include <map>
 #include <utility>
 
+#include "experts/free_memory.h"
 #include "formats/tokenizer.h"
 #include "generation/chat_template.h"
 #include "generation/generation_config.h"
 #include "generation/scheduler.h"
 #include "generation/text_stream.h"
 #include "runtime/language_side.h"
+#include "runtime/sequence_budget.h"
 
 namespace chorus {
 
@@ -96,6 +98,17 @@ Result<Conversation> read_conversation(std::string_view text, const GenerateOpti
     made.options.variables.assign(members.begin(), members.end());
   }
   return made;
+}
+
+uint64_t default_sequence_bytes_of(const runtime::LanguageSide& side) {
+  const compute::BackendInfo& info = side.choice.backend->info();
+  const experts::ExpertStatistics experts = side.experts->statistics();
+  runtime::SequenceBudgetInput input;
+  input.in_host_memory = info.kind == "cpu" || info.software;
+  input.free_bytes = experts::free_memory_bytes();
+  input.claimed_bytes = models::LanguageModelOptions().workspace_bytes_max;
+  if (!experts.resident) input.claimed_bytes += (experts.host_slots + experts.device_slots) * experts.record_bytes;
+  return runtime::default_sequence_bytes(input);
 }
 
 // One request while it runs: its text so far.
@@ -184,6 +197,8 @@ class LoadedTextModel final : public TextModel {
     generation::SchedulerOptions scheduling;
     scheduling.running_max = options_.running_max;
     scheduling.chunk = options_.chunk;
+    sequence_bytes_max_ = options_.sequence_bytes_max > 0 ? options_.sequence_bytes_max : default_sequence_bytes_of(*side_);
+    scheduling.sequence_bytes_max = sequence_bytes_max_;
     scheduler_ = std::make_unique<generation::Scheduler>(*side_->model, scheduling);
     return {};
   }
@@ -210,6 +225,7 @@ class LoadedTextModel final : public TextModel {
   std::optional<Error> template_error_;
   std::unique_ptr<runtime::LanguageSide> side_;
   std::unique_ptr<generation::Scheduler> scheduler_;
+  uint64_t sequence_bytes_max_ = 0;
   std::vector<generation::SnapshotPtr> kept_;  // of the last conversation
 };
 
@@ -252,6 +268,7 @@ void LoadedTextModel::take_event(generation::Event event, Answer& answer) {
   }
   if (!event.finished) return;
   answer.done = true;
+  answer.result.reused_tokens = event.reused_tokens;
   if (event.error) answer.error = std::move(event.error);
   if (!answer.ended_by_caller) answer.give(answer.stream->finish());
   answer.result.finish = answer.stream->stopped() ? "stop" : answer.ended_by_caller ? "caller" : finish_text(*event.finished);
@@ -286,10 +303,10 @@ std::vector<Result<GeneratedText>> LoadedTextModel::run(const std::vector<std::s
     answer.stream.emplace(*tokenizer_, options.stops);
     answer.on_text = on_text;
     answer.result.prompt_tokens = static_cast<uint32_t>(request->prompt.size());
-    answer.result.reused_tokens = request->start ? static_cast<uint32_t>(request->start->tokens.size()) : 0;
     auto id = scheduler_->submit(std::move(request).value());
     if (id) {
       running[*id] = &answer;
+      if (keep) kept_.clear();  // the request has the one it starts from, and may give it up for want of memory
     } else {
       answer.error = std::move(id).error();
     }
@@ -352,6 +369,9 @@ TextModelStats LoadedTextModel::stats() {
   stats.decode_seconds = done.decode_seconds;
   stats.prompt_passes = done.prompt_passes;
   stats.decode_passes = done.decode_passes;
+  stats.sequence_bytes = done.sequence_bytes;
+  stats.sequence_bytes_peak = done.sequence_bytes_peak;
+  stats.sequence_bytes_max = sequence_bytes_max_;
   const experts::ExpertStatistics experts = side_->experts->statistics();
   stats.experts_resident = experts.resident;
   stats.expert_hits = experts.cache.hits;
@@ -361,6 +381,7 @@ TextModelStats LoadedTextModel::stats() {
   stats.expert_prefetches_used = experts.cache.prefetches_used;
   stats.expert_bytes_read = experts.cache.bytes_read;
   stats.expert_bytes_written = experts.device.bytes_written;
+  stats.expert_reads_buffered = experts.buffered_reason;
   stats.expert_read_seconds = experts.times.reads;
   stats.expert_route_seconds = experts.times.routes;
   compute::Backend& backend = *side_->choice.backend;

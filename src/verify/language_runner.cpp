@@ -11,7 +11,6 @@ class FamilyRunner final : public LanguageRunner {
   explicit FamilyRunner(models::LanguageModel& model) : model_(model) {}
   uint32_t vocabulary() const override { return model_.blueprint().vocabulary; }
   uint32_t hidden() const override { return model_.blueprint().hidden; }
-  uint32_t pass_rows_max() const override { return model_.pass_rows_max(); }
   bool selects_keys() const override {
     for (const models::LayerSpec& layer : model_.blueprint().layers) {
       const auto* latent = std::get_if<models::LatentAttentionSpec>(&layer.mixer);
@@ -48,7 +47,6 @@ class BackboneRunner final : public LanguageRunner {
   explicit BackboneRunner(const models::Qwen35& model) : model_(model) {}
   uint32_t vocabulary() const override { return model_.config().vocab_size; }
   uint32_t hidden() const override { return model_.config().hidden_size; }
-  uint32_t pass_rows_max() const override { return model_.pass_rows_max(); }
 
   Result<std::vector<float>> start(std::span<const uint32_t> tokens, uint32_t rows, uint32_t capacity) override {
     CHORUS_ASSIGN(state_, model_.new_state(capacity));

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "compute/backend.h"
@@ -14,6 +16,7 @@ struct FailurePlan {
   // Calls of create_buffer (out_of_memory) and read (device_lost) that still succeed; negative: all.
   int buffers_left = -1;
   int reads_left = -1;
+  std::map<std::string, int> weights_made;  // how often, by name
   // Called before every read and before every batch, for failures that come from the device itself.
   std::function<void()> before_read, before_batch;
 };
@@ -40,6 +43,7 @@ class FailingBackend final : public compute::Backend {
   }
   Result<std::shared_ptr<compute::Weight>> create_weight(std::string_view name, uint32_t rows, uint32_t cols, DType dtype,
                                                          const compute::RowSource& source) override {
+    ++plan_->weights_made[std::string(name)];
     return inner_->create_weight(name, rows, cols, dtype, source);
   }
   Result<std::shared_ptr<compute::ExpertBank>> create_expert_bank(const compute::ExpertShape& shape, uint32_t slots,

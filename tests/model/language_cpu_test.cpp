@@ -25,6 +25,9 @@ TEST_F(LanguageOnCpu, BudgetsOfExpertsChangeNoBit) {
 TEST_F(LanguageOnCpu, ContinuingEqualsReadingAnew) {
   for (const auto fixture : {"deepseek_v32", "glm_moe_dsa"}) language_suite::check_continued_choices(*backend_, fixture, 24);
 }
+TEST_F(LanguageOnCpu, HiddenStatesAreComparedInPieces) {
+  for (const auto fixture : {"qwen3", "qwen3_5_moe_text", "gpt_oss"}) language_suite::check_hidden_states_in_pieces(*backend_, fixture);
+}
 TEST_F(LanguageOnCpu, ClonesContinueAlone) {
   for (const auto fixture : language_suite::fixtures()) language_suite::check_clones(*backend_, fixture);
 }

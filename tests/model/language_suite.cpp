@@ -14,6 +14,7 @@
 #include "experts/resident_experts.h"
 #include "models/language_checkpoint.h"
 #include "models/language_model.h"
+#include "verify/language_runner.h"
 #include "verify/verify.h"
 
 namespace chorus::language_suite {
@@ -164,6 +165,18 @@ void check_continued_choices(compute::Backend& backend, std::string_view fixture
     const std::vector<float> expected = step(model, *anew, text, following);
     EXPECT_LE(relative_difference(found, expected), 2e-5) << fixture << ", " << text.size() << " tokens";
   }
+}
+
+void check_hidden_states_in_pieces(compute::Backend& backend, std::string_view fixture) {
+  const std::filesystem::path golden = kData / fixture / "golden.safetensors";
+  const Loaded loaded = load(backend, fixture, 5);
+  ASSERT_EQ(loaded.model->pass_rows_max(), 5u);
+  const auto store = must(formats::TensorStore::open(golden));
+  ASSERT_GT(must(store.require("prompt0.hidden.0"))->shape[0], 5u);
+  const verify::Report report =
+      must(verify::verify_logits(*verify::make_runner(*loaded.model), golden, verify::tolerances_for(DType::f32)));
+  expect_pass(report, 3, fixture);
+  EXPECT_GT(report.lines[0].hidden_error, 0) << fixture << ": hidden states were not compared";
 }
 
 void check_clones(compute::Backend& backend, std::string_view fixture) {

@@ -23,6 +23,8 @@ void check_splits_and_company(compute::Backend& backend, std::string_view fixtur
 // Sparse attention: a sequence that is continued token by token, greedily, against the same text read anew at every length, both choosing
 // keys for the same final length, so that the sets of chosen keys are equal: logits within 2e-5, norm of the difference by norm.
 void check_continued_choices(compute::Backend& backend, std::string_view fixture, uint32_t steps);
+// Hidden states of a prompt that takes several passes are compared with the reference like others.
+void check_hidden_states_in_pieces(compute::Backend& backend, std::string_view fixture);
 // A clone continues as its original would have; the original does not notice.
 void check_clones(compute::Backend& backend, std::string_view fixture);
 // Bad steps are refused in one line, and what was refused changes no other sequence.

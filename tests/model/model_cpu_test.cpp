@@ -30,6 +30,7 @@ class ModelOnCpu : public testing::Test {
 TEST_F(ModelOnCpu, FixtureMatchesReference) {
   for (DType dtype : {DType::f32, DType::bf16, DType::f16}) model_suite::check_fixture_against_reference(*backend_, dtype);
 }
+TEST_F(ModelOnCpu, HiddenStatesAreComparedInPieces) { model_suite::check_hidden_states_in_pieces(*backend_); }
 TEST_F(ModelOnCpu, KevMiniMatchesReference) {
   model_suite::check_kev_mini_against_reference(*backend_, DType::f32);
   if (kSanitized) return;

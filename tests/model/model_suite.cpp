@@ -12,6 +12,7 @@
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
 #include "models/qwen35.h"
+#include "verify/language_runner.h"
 #include "verify/verify.h"
 
 namespace chorus::model_suite {
@@ -96,6 +97,20 @@ std::unique_ptr<engine::DecisionEngine> load_engine(compute::Backend& backend, c
 void check_fixture_against_reference(compute::Backend& backend, DType dtype) {
   const formats::Checkpoint checkpoint = must(formats::open_checkpoint(kData / "qwen3_5_text"));
   expect_pass(must(verify::verify_decision_model(backend, checkpoint, kData / "qwen3_5_text" / "golden.safetensors", dtype)), 3);
+}
+
+void check_hidden_states_in_pieces(compute::Backend& backend) {
+  const std::filesystem::path golden = kData / "qwen3_5_text" / "golden.safetensors";
+  const formats::Checkpoint checkpoint = must(formats::open_checkpoint(kData / "qwen3_5_text"));
+  models::LoadOptions options;
+  options.language_head = true;
+  options.rows_max = 5;
+  const auto model = must(models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
+  const auto store = must(formats::TensorStore::open(golden));
+  ASSERT_GT(must(store.require("prompt0.hidden.0"))->shape[0], model->pass_rows_max());
+  const verify::Report report = must(verify::verify_logits(*verify::make_runner(*model), golden, verify::tolerances_for(DType::f32)));
+  expect_pass(report, 3);
+  EXPECT_GT(report.lines[0].hidden_error, 0) << "hidden states were not compared";
 }
 
 void check_kev_mini_against_reference(compute::Backend& backend, DType dtype) {

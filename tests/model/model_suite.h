@@ -12,6 +12,8 @@ namespace chorus::model_suite {
 
 // verify of the fixture and of kev-mini against the shipped references.
 void check_fixture_against_reference(compute::Backend& backend, DType dtype);
+// The same, where a prompt takes several passes: its hidden states are compared too.
+void check_hidden_states_in_pieces(compute::Backend& backend);
 void check_kev_mini_against_reference(compute::Backend& backend, DType dtype);
 
 // Any split of a prompt gives the same state and logits to 2e-5, norm of the difference by norm. Each tensor of the state by itself differs by no

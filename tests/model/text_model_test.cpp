@@ -190,6 +190,61 @@ TEST(TextModel, AConversationGoesOnWhereItStands) {
   EXPECT_EQ(ids_of(*second), ids_of(*fresh));
 }
 
+TEST(TextModel, APromptThatDoesNotFitTheSequenceMemoryLeavesTheOthers) {
+  const Golden golden = goldens(1)[0];
+  GenerateOptions options;
+  options.tokens_max = 16;
+  auto free = TextModel::load(cpu_options());
+  ASSERT_TRUE(free.ok());
+  EXPECT_GE((*free)->stats().sequence_bytes_max, 64u << 20);  // the default
+  ASSERT_TRUE((*free)->generate(golden.prompt, options).ok());
+  const uint64_t one = (*free)->stats().sequence_bytes_peak;
+  ASSERT_GT(one, 0u);
+
+  TextModelOptions tight = cpu_options();
+  tight.sequence_bytes_max = one + one / 2;  // one at a time
+  auto model = TextModel::load(tight);
+  ASSERT_TRUE(model.ok());
+  std::string long_text;
+  for (int i = 0; i < 1000; ++i) long_text += " the";
+  const auto all = (*model)->generate_all({golden.prompt, long_text, golden.prompt}, options);
+  ASSERT_TRUE(all[0].ok() && all[2].ok());
+  EXPECT_EQ(ids_of(*all[0]), golden.ids);
+  EXPECT_EQ(ids_of(*all[2]), golden.ids);
+  expect_error(all[1], "sequence memory: ");
+  EXPECT_EQ(all[1].error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ((*model)->stats().sequence_bytes_max, tight.sequence_bytes_max);
+  EXPECT_EQ((*model)->stats().sequence_bytes_peak, one);
+  EXPECT_EQ((*model)->stats().sequence_bytes, 0u);
+}
+
+TEST(TextModel, AConversationGoesOnThoughWhatItKeptHasNoRoom) {
+  const std::vector<Golden> golden = goldens(2);
+  GenerateOptions options;
+  options.tokens_max = 16;
+  std::vector<ChatMessage> messages = {{"user", golden[0].content}};
+  const auto first = shipped().chat(messages, options);
+  ASSERT_TRUE(first.ok());
+  messages.push_back({"assistant", first->text});
+  messages.push_back({"user", golden[1].content});
+  const auto expected = shipped().chat(messages, options);
+  ASSERT_TRUE(expected.ok());
+  auto fresh = TextModel::load(cpu_options());
+  ASSERT_TRUE(fresh.ok() && (*fresh)->chat(messages, options).ok());
+
+  TextModelOptions tight = cpu_options();
+  tight.keep_conversation = true;
+  tight.sequence_bytes_max = (*fresh)->stats().sequence_bytes_peak;  // the second turn's, and nothing beside it
+  auto model = TextModel::load(tight);
+  ASSERT_TRUE(model.ok());
+  ASSERT_TRUE((*model)->chat({{"user", golden[0].content}}, options).ok());
+  EXPECT_GT((*model)->stats().sequence_bytes, 0u) << "where the conversation stands is kept";
+  const auto second = (*model)->chat(messages, options);
+  ASSERT_TRUE(second.ok()) << second.error().to_line();
+  EXPECT_EQ(ids_of(*second), ids_of(*expected));
+  EXPECT_EQ(second->reused_tokens, 0u);
+}
+
 TEST(TextModel, ADeviceThatWasLostIsMadeAnew) {
   auto plan = std::make_shared<FailurePlan>();
   auto model = load_text_model(cpu_options(), [plan](const BackendRequest&) -> Result<BackendChoice> {

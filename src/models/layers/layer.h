@@ -114,8 +114,9 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
   virtual ScratchColumns scratch_columns() const = 0;
-  virtual uint32_t routes() const { return 0; }        // per row
-  virtual uint32_t expert_inner() const { return 0; }  // inner size of routed experts
+  virtual uint32_t routes() const { return 0; }         // per row
+  virtual uint32_t expert_inner() const { return 0; }   // inner size of routed experts
+  virtual WeightPtr router() const { return nullptr; }  // a matrix of its own: [experts, hidden]
   // Reads normed, adds its result to x. x may have fewer rows than the pass.
   virtual Status run(Pass& pass, size_t layer, const MutableView& x, const MutableView& normed) const = 0;
 };

@@ -20,6 +20,7 @@ class Moe final : public FeedForward {
 
   uint32_t routes() const override { return spec_.top_k; }
   uint32_t expert_inner() const override { return spec_.inner; }
+  WeightPtr router() const override { return weights_.shared_down ? nullptr : weights_.in; }
   ScratchColumns scratch_columns() const override {
     ScratchColumns columns{};
     columns[kProjected] = projected();
