@@ -58,7 +58,8 @@ def checkpoint_cases(suite, folder):
     out = folder / "made"
     make = ["make-checkpoint", out, *tiny]
     huge = ["--hidden", "65536", "--inner", "65536", "--experts", "256", "--layers", "16"]
-    suite.refused("make-checkpoint: larger than the disk", ["make-checkpoint", out, *huge], codes=(5,), says=(str(out), "bytes", "free"), missing_file=out)
+    too_large = folder / "too large"
+    suite.refused("make-checkpoint: larger than the disk", ["make-checkpoint", too_large, *huge], codes=(5,), says=(str(too_large), "bytes", "free"), missing_file=too_large)
     suite.refused("make-checkpoint: no tokenizer's folder", [*make, "--tokenizer", folder / "none"], says=("--tokenizer", "none"), missing_file=out)
     (folder / "no tokenizer").mkdir(exist_ok=True)
     suite.refused("make-checkpoint: no tokenizer in the folder", [*make, "--tokenizer", folder / "no tokenizer"], says=("tokenizer.json",), missing_file=out)
@@ -147,6 +148,14 @@ def language_cases(suite, folder, variant):
     suite.output_lost("perplexity", ["perplexity", MODEL, text, "--window", "64", *device])
     suite.output_lost("bench generate", ["bench", "generate", "--geometry", MODEL, "--prompt-tokens", "4", "--new-tokens", "2", "--repetitions", "1", "--warmup", "0", *device])
     checkpoint_cases(suite, folder)
+    several = ["generate", "--model", MODEL, "--max-tokens", "4", *device]
+    alone = suite.run([*several, "--prompt", "The sky", "--json", "--stats"])
+    needed = json.loads(alone.stdout)["stats"]["sequence_bytes_peak"]
+    done = suite.run([*several, "--prompt", "The sky", "--prompt", "word " * 600, "--prompt", "The sky", "--sequence-memory", needed])
+    lines = done.stdout.decode().splitlines()
+    good = done.returncode == 4 and done.stderr.startswith(b"chorus: sequence memory: ") and done.stderr.count(b"\n") == 1 and lines == 2 * [json.loads(alone.stdout)["text"]]
+    suite.note("a prompt over the sequence memory leaves the others", None if good else "expected one line, and two texts", done)
+    suite.refused("a sequence memory below any prompt", [*several, "--prompt", "x", "--sequence-memory", "1K"], codes=(4,), says=("sequence memory", "1024"))
     for command in (["generate", "--prompt", "x"], ["chat"]):
         suite.refused(f"{command[0]} of a model without a name", [*command, "--model", "", *device], text=b"x\n", says=("model: expected", 'found ""'))
     done = suite.run(["chat", "--model", MODEL, "--max-tokens", "4", "--temperature", "-1", *device], b"Hello\n")

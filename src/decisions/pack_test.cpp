@@ -148,7 +148,7 @@ TEST(Pack, ACutStateLeavesRoomForAQuestion) {
   const auto tokenizer = byte_tokenizer();
   const PackLimits limits = limits_within(65536, 73728, 400, true);
   const std::string state(1000, 'x');
-  const auto question = score_question(std::string(96, 'i'), {"a"});  // 100 tokens with its delimiters
+  const auto question = score_question(std::string(95, 'i'), {"a"});  // 100 tokens with its delimiters
   const auto alone = pack(request_of(state, {question}), tokenizer, limits);
   ASSERT_TRUE(alone.ok()) << alone.error().to_line();
   EXPECT_EQ(alone->state.tokens.size(), 300u);
@@ -156,7 +156,7 @@ TEST(Pack, ACutStateLeavesRoomForAQuestion) {
   const auto together = pack(request_of(state, {score_question("", {"a"}), question}), tokenizer, limits);
   ASSERT_TRUE(together.ok());
   EXPECT_EQ(together->state.tokens, alone->state.tokens);
-  const auto refused = pack(request_of(state, {score_question(std::string(97, 'i'), {"a"})}), tokenizer, limits);
+  const auto refused = pack(request_of(state, {score_question(std::string(96, 'i'), {"a"})}), tokenizer, limits);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("over the row limit of 400"), std::string::npos) << refused.error().message;
 }

@@ -144,7 +144,8 @@ Status compare_hidden(LanguageRunner& runner, const Reference& reference, const 
     judge(line, found[k].size() == reference.hidden[k].size(),
           "hidden state " + std::to_string(k) + ": expected " + std::to_string(reference.hidden[k].size()) + " values, found " +
               std::to_string(found[k].size()));
-    for (size_t i = 0; i < std::min(found[k].size(), reference.hidden[k].size()); ++i) take_error(error, found[k][i], reference.hidden[k][i]);
+    for (size_t i = 0; i < std::min(found[k].size(), reference.hidden[k].size()); ++i)
+      take_error(error, found[k][i], reference.hidden[k][i]);
     const double relative = scale > 0 ? error / scale : error;
     line.hidden_error = std::max(line.hidden_error, relative);
     judge(line, relative <= limits.hidden,

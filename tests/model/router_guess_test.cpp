@@ -25,7 +25,7 @@ TEST(RouterGuess, UsesTheModelsRouters) {
   const auto plan = std::make_shared<FailurePlan>();
   FailingBackend counting(backends::create_cpu_backend({}), plan);
   ExpertOptions options;
-  options.expert_ram_bytes = 3ull * 3 * 64 * 32 * 4;
+  options.expert_ram_bytes = 8ull * 3 * 64 * 32 * 4;
   auto system = open_experts(counting, checkpoint, DType::f32, options);
   ASSERT_TRUE(system.ok()) << system.error().to_line();
   EXPECT_TRUE(plan->weights_made.empty());
