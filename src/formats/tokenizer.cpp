@@ -47,7 +47,7 @@ std::string bytes_of(std::string_view text) {
   return bytes;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   constexpr size_t kShown = 80;
   const JsonValue value = JsonValue::string(replace_invalid_utf8(text.substr(0, kShown)));
   return json_dumps(value) + (text.size() > kShown ? "..." : "");
@@ -72,7 +72,7 @@ Result<bool> read_normalizer(const JsonValue* normalizer, const std::string& wha
   if (normalizer == nullptr || normalizer->is_null()) return false;
   CHORUS_ASSIGN(const std::string_view type, type_of(*normalizer, what));
   if (type == "NFC") return true;
-  if (type != "Sequence") return unsupported(what + " of type " + quoted(type) + "; expected NFC");
+  if (type != "Sequence") return unsupported(what + " of type " + quote(type) + "; expected NFC");
   CHORUS_ASSIGN(const JsonValue* list, normalizer->member("normalizers", "tokenizer.json: " + what));
   CHORUS_ASSIGN(const auto items, list->as_array("tokenizer.json: " + what + ".normalizers"));
   bool nfc = false;
@@ -88,7 +88,7 @@ Result<SplitPattern> read_split(const JsonValue& split) {
   CHORUS_ASSIGN(const bool invert, flag_of(split, "invert", what, false));
   CHORUS_ASSIGN(const JsonValue* behavior_value, split.member("behavior", "tokenizer.json: " + what));
   CHORUS_ASSIGN(const std::string_view behavior, behavior_value->as_string("tokenizer.json: " + what + ".behavior"));
-  if (invert || behavior != "Isolated") return unsupported(what + " with behavior " + quoted(behavior) + (invert ? ", inverted" : ""));
+  if (invert || behavior != "Isolated") return unsupported(what + " with behavior " + quote(behavior) + (invert ? ", inverted" : ""));
   CHORUS_ASSIGN(const JsonValue* pattern, split.member("pattern", "tokenizer.json: " + what));
   CHORUS_ASSIGN(const JsonValue* expression_value, pattern->member("Regex", "tokenizer.json: " + what + ".pattern"));
   CHORUS_ASSIGN(const std::string_view expression, expression_value->as_string("tokenizer.json: " + what + ".pattern.Regex"));
@@ -108,14 +108,14 @@ Status check_byte_level(const JsonValue& step, const std::string& what) {
 Result<SplitPattern> read_pre_tokenizer(const JsonValue& document) {
   CHORUS_ASSIGN(const JsonValue* root, document.member("pre_tokenizer", "tokenizer.json"));
   CHORUS_ASSIGN(const std::string_view type, type_of(*root, "pre_tokenizer"));
-  if (type != "Sequence") return unsupported("pre_tokenizer of type " + quoted(type) + "; expected a Sequence of Split and ByteLevel");
+  if (type != "Sequence") return unsupported("pre_tokenizer of type " + quote(type) + "; expected a Sequence of Split and ByteLevel");
   CHORUS_ASSIGN(const JsonValue* list, root->member("pretokenizers", "tokenizer.json: pre_tokenizer"));
   CHORUS_ASSIGN(const auto steps, list->as_array("tokenizer.json: pre_tokenizer.pretokenizers"));
   if (steps.size() != 2) return unsupported("pre_tokenizer with " + std::to_string(steps.size()) + " steps; expected Split and ByteLevel");
   CHORUS_ASSIGN(const std::string_view first, type_of(steps[0], "pre_tokenizer.pretokenizers[0]"));
   CHORUS_ASSIGN(const std::string_view second, type_of(steps[1], "pre_tokenizer.pretokenizers[1]"));
   if (first != "Split" || second != "ByteLevel") {
-    return unsupported("pre_tokenizer steps " + quoted(first) + " and " + quoted(second) + "; expected Split and ByteLevel");
+    return unsupported("pre_tokenizer steps " + quote(first) + " and " + quote(second) + "; expected Split and ByteLevel");
   }
   CHORUS_TRY(check_byte_level(steps[1], "pre_tokenizer.pretokenizers[1]"));
   return read_split(steps[0]);
@@ -124,7 +124,7 @@ Result<SplitPattern> read_pre_tokenizer(const JsonValue& document) {
 Status check_decoder(const JsonValue& document) {
   CHORUS_ASSIGN(const JsonValue* decoder, document.member("decoder", "tokenizer.json"));
   CHORUS_ASSIGN(const std::string_view type, type_of(*decoder, "decoder"));
-  if (type != "ByteLevel") return unsupported("decoder of type " + quoted(type) + "; expected ByteLevel");
+  if (type != "ByteLevel") return unsupported("decoder of type " + quote(type) + "; expected ByteLevel");
   return {};
 }
 
@@ -139,7 +139,7 @@ Status check_empty(const JsonValue& model, std::string_view key) {
 Status check_model(const JsonValue& model) {
   if (model.find("type") != nullptr) {
     CHORUS_ASSIGN(const std::string_view type, type_of(model, "model"));
-    if (type != "BPE") return unsupported("model of type " + quoted(type) + "; expected BPE");
+    if (type != "BPE") return unsupported("model of type " + quote(type) + "; expected BPE");
   }
   CHORUS_TRY(check_empty(model, "continuing_subword_prefix"));
   CHORUS_TRY(check_empty(model, "end_of_word_suffix"));
@@ -171,7 +171,7 @@ Result<std::pair<std::string_view, std::string_view>> read_merge(const JsonValue
   if (const std::string* text = merge.string_if()) {
     const size_t space = text->find(' ');
     if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
-      return invalid(merge_name(rank) + ": expected two tokens with one space between, found " + quoted(*text));
+      return invalid(merge_name(rank) + ": expected two tokens with one space between, found " + quote(*text));
     }
     return std::pair(std::string_view(*text).substr(0, space), std::string_view(*text).substr(space + 1));
   }
@@ -242,7 +242,7 @@ struct Tokenizer::Implementation {
 
 Status Tokenizer::Implementation::read_tokens(const JsonValue& vocabulary, const std::vector<AddedToken>& added) {
   const auto two_ids = [](std::string_view text, uint32_t a, uint32_t b) {
-    return invalid("the token " + quoted(text) + " has the ids " + std::to_string(a) + " and " + std::to_string(b));
+    return invalid("the token " + quote(text) + " has the ids " + std::to_string(a) + " and " + std::to_string(b));
   };
   entries.reserve(vocabulary.members().size() + added.size());
   std::unordered_map<std::string_view, size_t> added_entries;  // text to index in entries
@@ -255,7 +255,7 @@ Status Tokenizer::Implementation::read_tokens(const JsonValue& vocabulary, const
     }
   }
   for (const JsonMember& member : vocabulary.members()) {
-    CHORUS_ASSIGN(const uint32_t id, read_id(member.value, [&] { return "model.vocab " + quoted(member.key); }));
+    CHORUS_ASSIGN(const uint32_t id, read_id(member.value, [&] { return "model.vocab " + quote(member.key); }));
     const auto same = added_entries.find(member.key);
     if (same == added_entries.end()) {
       entries.push_back({id, false, true, member.key});
@@ -273,8 +273,8 @@ Status Tokenizer::Implementation::index_tokens() {
   ids.reserve(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     if (i > 0 && entries[i].id == entries[i - 1].id) {
-      return invalid("the id " + std::to_string(entries[i].id) + " belongs to both " + quoted(entries[i - 1].text) + " and " +
-                     quoted(entries[i].text));
+      return invalid("the id " + std::to_string(entries[i].id) + " belongs to both " + quote(entries[i - 1].text) + " and " +
+                     quote(entries[i].text));
     }
     ids.emplace(entries[i].text, static_cast<uint32_t>(i));
   }
@@ -282,7 +282,7 @@ Status Tokenizer::Implementation::index_tokens() {
     std::string stand_in;
     append_utf8(stand_in, byte_alphabet().character[byte]);
     const Entry* token = model_token(stand_in);
-    if (token == nullptr) return invalid("model.vocab has no token for the byte " + std::to_string(byte) + " (" + quoted(stand_in) + ")");
+    if (token == nullptr) return invalid("model.vocab has no token for the byte " + std::to_string(byte) + " (" + quote(stand_in) + ")");
     merges.set_byte(static_cast<uint8_t>(byte), token->id);
   }
   return {};
@@ -299,7 +299,7 @@ Status Tokenizer::Implementation::read_merges(const JsonValue& list) {
     const std::string_view texts[3] = {pair.first, pair.second, merged_text};
     for (size_t i = 0; i < 3; ++i) {
       const Entry* token = model_token(texts[i]);
-      if (token == nullptr) return invalid(merge_name(rank) + ": the token " + quoted(texts[i]) + " is not in model.vocab");
+      if (token == nullptr) return invalid(merge_name(rank) + ": the token " + quote(texts[i]) + " is not in model.vocab");
       found[i] = token->id;
     }
     merges.set_merge(found[0], found[1], static_cast<uint32_t>(rank), found[2]);

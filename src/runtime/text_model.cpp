@@ -22,7 +22,7 @@ namespace {
 using formats::JsonValue;
 using generation::FinishReason;
 
-DType dtype_of(WeightType type) { return type == WeightType::f16 ? DType::f16 : type == WeightType::bf16 ? DType::bf16 : DType::f32; }
+DType weight_dtype(WeightType type) { return type == WeightType::f16 ? DType::f16 : type == WeightType::bf16 ? DType::bf16 : DType::f32; }
 
 runtime::LanguageOptions language_options(const TextModelOptions& options) {
   runtime::LanguageOptions made;
@@ -36,7 +36,7 @@ runtime::LanguageOptions language_options(const TextModelOptions& options) {
   made.backend.cpu_threads = options.cpu_threads;
   if (options.log) made.log = [log = options.log](LogLevel, std::string_view line) { log(line); };
   made.backend.log = made.log;
-  made.dtype = dtype_of(options.dtype);
+  made.dtype = weight_dtype(options.dtype);
   made.experts.expert_ram_bytes = options.expert_ram_bytes;
   made.experts.expert_vram_bytes = options.expert_vram_bytes;
   made.experts.prefetch = options.expert_prefetch;
@@ -339,7 +339,7 @@ TextModelDescription LoadedTextModel::description() const {
   text.architecture = checkpoint_.blueprint.model_type;
   text.context = checkpoint_.blueprint.context;
   text.vocabulary = checkpoint_.blueprint.vocabulary;
-  text.dtype = std::string(dtype_name(dtype_of(options_.dtype)));
+  text.dtype = std::string(dtype_name(weight_dtype(options_.dtype)));
   text.has_chat_template = template_.has_value();
   text.ignored_tensors = checkpoint_.ignored_tensors;
   if (!side_) return text;

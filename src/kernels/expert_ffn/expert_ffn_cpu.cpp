@@ -28,6 +28,11 @@ constexpr uint64_t kWeightRowsOfOne = 8;  // the same for a single row of x
 constexpr uint64_t kDepthBlock = 1024;    // columns that stay in the nearest cache while tiles of x pass by; a multiple of all lanes
 constexpr uint64_t kLanesMost = 16;       // of every target
 constexpr uint64_t kRoutesAtOnce = 240;   // of one expert
+#ifdef CHORUS_FEW_SIMD_TARGETS
+constexpr bool kAskAhead = false;  // sanitizers do not look at it, and it doubles what they compile
+#else
+constexpr bool kAskAhead = true;
+#endif
 
 // sums[i][column + r] = dot(row first_row + r of the weights, x[i]).
 struct DotTask {
@@ -212,7 +217,7 @@ void dot_rows_of_one(const DotTask& task) {
   for (uint64_t row = 0; row < task.row_count; row += kWide) {
     const Stored* weights[kWide];
     find_rows<kWide>(task, row, weights);
-    dot_tile<1, kWide, true>(weights, task.x, 0, task.depth, task.partial);
+    dot_tile<1, kWide, kAskAhead>(weights, task.x, 0, task.depth, task.partial);
     for (uint64_t r = 0; r < kWide; r += 4) finish_rows(task, row + r, task.partial + r * kLanesMost, task.sums[0]);
   }
 }
@@ -226,7 +231,7 @@ void dot_rows_of(const DotTask& task) {
     find_rows<kWeightRows>(task, row, weights);
     for (uint64_t begin = 0; begin < task.depth; begin += block) {
       const uint64_t end = begin + block < task.depth ? begin + block : task.depth;
-      uint64_t done = next_tile<true>(task.x_count, weights, task.x, begin, end, task.partial);
+      uint64_t done = next_tile<kAskAhead>(task.x_count, weights, task.x, begin, end, task.partial);
       while (done < task.x_count) {
         done += next_tile<false>(task.x_count - done, weights, task.x + done, begin, end, task.partial + done * kWeightRows * kLanesMost);
       }
