@@ -43,7 +43,7 @@ struct ModelOptions {
   double temperature = 0;                                       // 0: the checkpoint's
   uint32_t state_tokens_max = 65536;                            // a state with its delimiter
   uint32_t row_tokens_max = 73728;                              // a state and one question
-  bool truncate_state = false;                                  // cut an over-long state (reported) instead of refusing it
+  bool truncate_state = false;                                  // cut an over-long state (reported); a question keeps room
   bool date_facts = false;                                      // annotate states with date differences
   uint64_t memory_bytes_max = 0;                                // refuse to load above this; 0: the device's own limits
   bool profile_kernels = false;                                 // GPU timestamps per kernel
