@@ -124,6 +124,8 @@ class Batch {
   virtual Status combine_routes(const CombineRoutesArgs&) { return not_here("combine_routes"); }
   virtual Status argmax(const ArgmaxArgs&) { return not_here("argmax"); }
   virtual Status sample(const SampleArgs&) { return not_here("sample"); }
+  // Lets the device begin with what was recorded so far, while more is recorded. What follows cannot take it back.
+  virtual Status flush() { return {}; }
   // Runs everything recorded since the last submit. Errors of the device during these operations are returned here
   // or by the next Backend::read, never lost.
   virtual Status submit() = 0;

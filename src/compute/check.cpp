@@ -17,6 +17,20 @@ Status check(const EmbedArgs& args) {
   return checker.disjoint(out, {ids});
 }
 
+namespace {
+
+Status check_row_norm(const Checker& checker, const RowNorm& norm, const Region& x, const Region& out) {
+  CHORUS_ASSIGN(const Region weight, checker.vector("norm weight", norm.weight, {x.cols}));
+  CHORUS_ASSIGN(const Region normed, checker.view("norm out", norm.out));
+  CHORUS_TRY(checker.rows(normed, x.rows, "rows of x"));
+  CHORUS_TRY(checker.cols(normed, x.cols, "columns of x"));
+  CHORUS_TRY(checker.positive("epsilon", norm.epsilon));
+  CHORUS_TRY(checker.disjoint(normed, {x, weight, out}));
+  return checker.disjoint(out, {weight});
+}
+
+}  // namespace
+
 Status check(const LinearArgs& args) {
   const Checker checker("linear");
   CHORUS_TRY(checker.present("weight", args.weight));
@@ -26,8 +40,13 @@ Status check(const LinearArgs& args) {
   CHORUS_TRY(checker.cols(out, args.weight->rows(), "rows of the weight"));
   CHORUS_TRY(checker.rows(out, x.rows, "rows of x"));
   CHORUS_TRY(checker.disjoint(out, {x}));
+  if (args.norm.weight) CHORUS_TRY(check_row_norm(checker, args.norm, x, out));
   if (!args.bias) return {};
   CHORUS_ASSIGN(const Region bias, checker.vector("bias", args.bias, {args.weight->rows()}));
+  if (args.norm.weight) {
+    CHORUS_ASSIGN(const Region normed, checker.view("norm out", args.norm.out));
+    CHORUS_TRY(checker.disjoint(normed, {bias}));
+  }
   return checker.disjoint(out, {bias});
 }
 
@@ -129,8 +148,10 @@ Status check(const GatedDeltaArgs& args) {
 
 namespace {
 
-Result<Region> check_norm_weight(const Checker& checker, const char* name, const Buffer* weight, const QkNormRopeArgs& args) {
-  if (args.normed) return checker.vector(name, weight, {args.shape.head_dim});
+Result<Region> check_norm_weight(const Checker& checker, const char* name, const Buffer* weight, uint32_t heads,
+                                 const QkNormRopeArgs& args) {
+  if (args.norm == QueryKeyNorm::per_head) return checker.vector(name, weight, {args.shape.head_dim});
+  if (args.norm == QueryKeyNorm::whole_row) return checker.vector(name, weight, {heads, args.shape.head_dim});
   if (weight) return checker.fail(std::string(name) + ": expected none without a norm, found one");
   return Region{name, nullptr, 0, 0, 0, 0};
 }
@@ -146,8 +167,10 @@ Status check(const QkNormRopeArgs& args) {
                         std::to_string(args.rotary_dim));
   }
   CHORUS_TRY(checker.positive("epsilon", args.epsilon));
+  if (args.gated && args.norm == QueryKeyNorm::whole_row)
+    return checker.fail("norm: expected one per head beside a gate, found one of the whole row");
   CHORUS_ASSIGN(const Region kv, checker.view("kv", args.kv));
-  CHORUS_ASSIGN(const Region k_weight, check_norm_weight(checker, "k_weight", args.k_weight, args));
+  CHORUS_ASSIGN(const Region k_weight, check_norm_weight(checker, "k_weight", args.k_weight, shape.kv_heads, args));
   CHORUS_ASSIGN(const Region cosine, checker.view("cosine", args.cosine));
   CHORUS_ASSIGN(const Region sine, checker.view("sine", args.sine));
   CHORUS_ASSIGN(const Region k_out, checker.view("k_out", args.k_out));
@@ -165,7 +188,7 @@ Status check(const QkNormRopeArgs& args) {
   CHORUS_TRY(checker.disjoint(v_out, {kv, k_weight, cosine, sine}));
   if (!args.q_out.buffer) return {};
   CHORUS_ASSIGN(const Region q_gate, checker.view("q_gate", args.q_gate));
-  CHORUS_ASSIGN(const Region q_weight, check_norm_weight(checker, "q_weight", args.q_weight, args));
+  CHORUS_ASSIGN(const Region q_weight, check_norm_weight(checker, "q_weight", args.q_weight, shape.query_heads, args));
   CHORUS_ASSIGN(const Region q_out, checker.view("q_out", args.q_out));
   CHORUS_TRY(check_head_columns(checker, q_gate, shape.query_heads, shape.head_dim, args.gated ? 2 : 1,
                                 args.gated ? "2 * query heads * head dim" : "query heads * head dim"));

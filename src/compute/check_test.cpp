@@ -252,6 +252,26 @@ struct AttentionFixture {
   Sequences sequences{{{0, 3}}, &device};
 };
 
+TEST(Check, LinearWithANorm) {
+  FakeBuffer x(12), out(9), norm_weight(4), normed(12), small(3);
+  const FakeWeight weight(3, 4);
+  LinearArgs args{whole(std::as_const(x), 3, 4), &weight, nullptr, whole(out, 3, 3)};
+  args.norm = {&norm_weight, 1e-6f, NormWeight::plain, whole(normed, 3, 4)};
+  expect_ok(args);
+  const auto changed = [&](auto change) {
+    LinearArgs copy = args;
+    change(copy);
+    return copy;
+  };
+  expect_fails(changed([&](LinearArgs& a) { a.norm.weight = &small; }), "norm weight: expected a buffer of at least 4");
+  expect_fails(changed([](LinearArgs& a) { a.norm.epsilon = kNan; }), "epsilon");
+  expect_fails(changed([](LinearArgs& a) { a.norm.out.rows = 2; }), "norm out rows: expected 3");
+  expect_fails(changed([](LinearArgs& a) { a.norm.out.cols = 3; }), "norm out columns: expected 4");
+  expect_fails(changed([](LinearArgs& a) { a.norm.out.buffer = nullptr; }), "norm out buffer");
+  expect_fails(changed([&](LinearArgs& a) { a.norm.out = whole(x, 3, 4); }), "overlap with x");
+  expect_fails(changed([&](LinearArgs& a) { a.bias = &normed; }), "overlap with bias");
+}
+
 TEST(Check, QkNormRope) {
   AttentionFixture f;
   QkNormRopeArgs args;
@@ -279,6 +299,13 @@ TEST(Check, QkNormRope) {
   expect_fails(changed([&](QkNormRopeArgs& a) { a.k_out = MutableView{&f.kv, 0, 3, 16, 32}; }), "overlap with kv");
   expect_fails(changed([](QkNormRopeArgs& a) { a.q_weight = nullptr; }), "q_weight");
   expect_fails(changed([](QkNormRopeArgs& a) { a.epsilon = kNan; }), "epsilon");
+  expect_fails(changed([](QkNormRopeArgs& a) { a.norm = QueryKeyNorm::none; }), "k_weight: expected none");
+  expect_fails(changed([](QkNormRopeArgs& a) { a.norm = QueryKeyNorm::whole_row; }), "norm: expected one per head beside a gate");
+  expect_fails(changed([](QkNormRopeArgs& a) {
+                 a.norm = QueryKeyNorm::whole_row;
+                 a.gated = false;
+               }),
+               "k_weight");
 }
 
 TEST(Check, Attention) {

@@ -53,6 +53,16 @@ struct EmbedArgs {
 
 enum class LinearStore { overwrite, add };  // add: out += result (the residual connection)
 
+enum class NormWeight { plain, one_plus };  // multiply by w, or by (1 + w)
+
+// RMSNorm of rows on their way into a product, as in RmsNormArgs. weight null: none.
+struct RowNorm {
+  const Buffer* weight = nullptr;
+  float epsilon = 1e-6f;
+  NormWeight form = NormWeight::plain;
+  MutableView out;  // receives the normed rows
+};
+
 // out[m, n] (=|+=) sum_k x[m, k] * w[n, k] + bias[n]. Products and sums in f32; 16-bit weights are widened first.
 // A backend may write each operand as a sum of two f16 numbers (22 bits) for matrix hardware, with f32 sums. Whatever the route and the
 // number of rows: |error| <= (K + 16) * 2^-24 * (sum_k |x w| + |bias| + |out before|), K being the columns of x. On that route values far
@@ -64,9 +74,8 @@ struct LinearArgs {
   const Buffer* bias = nullptr;
   MutableView out;  // [rows, w.rows]
   LinearStore store = LinearStore::overwrite;
+  RowNorm norm;  // with a weight: the product is that of norm.out = rms_norm(x); K + 16 above becomes K + 32
 };
-
-enum class NormWeight { plain, one_plus };  // multiply by w, or by (1 + w)
 
 // out = x * rsqrt(mean(x^2) + epsilon) * weight. Source: Qwen3.5 RMSNorm (one_plus), RMSNorm (plain). weight: f32 [cols].
 struct RmsNormArgs {
@@ -138,8 +147,11 @@ struct AttentionShape {
   uint32_t head_dim = 0;
 };
 
-// Per head: RMSNorm of queries and keys (by `form`; none without `normed`, the weights are null then), then rotate-half RoPE on the first
-// rotary_dim columns; values are copied.
+// What the squares of one RMSNorm of queries and keys are summed over: nothing (no norm, the weights are null), the head, or all heads of
+// the row.
+enum class QueryKeyNorm : uint8_t { none, per_head, whole_row };
+
+// RMSNorm of queries and keys (by `norm` and `form`), then per head rotate-half RoPE on the first rotary_dim columns; values are copied.
 //   y[i] = x[i] * cos[i] - x[i + r/2] * sin[i];  y[i + r/2] = x[i + r/2] * cos[i] + x[i] * sin[i]   for i < r/2
 // q_gate holds, per query head, query | gate (2 * head_dim columns), or only the query when not `gated`. q_out.buffer null: only keys and
 // values are made.
@@ -149,15 +161,15 @@ struct QkNormRopeArgs {
   float epsilon = 1e-6f;
   View q_gate;                       // [rows, query_heads * (gated ? 2 : 1) * head_dim] (ignored when q_out.buffer is null)
   View kv;                           // [rows, kv_heads * 2 * head_dim]: keys of all heads | values of all heads
-  const Buffer* q_weight = nullptr;  // f32 [head_dim]
-  const Buffer* k_weight = nullptr;  // f32 [head_dim]
+  const Buffer* q_weight = nullptr;  // f32 [head_dim], of a whole row [query_heads * head_dim]
+  const Buffer* k_weight = nullptr;  // f32 [head_dim], of a whole row [kv_heads * head_dim]
   View cosine;                       // [rows, rotary_dim / 2]
   View sine;                         // [rows, rotary_dim / 2]
   MutableView q_out;                 // [rows, query_heads * head_dim]
   MutableView k_out;                 // [rows, kv_heads * head_dim]
   MutableView v_out;                 // [rows, kv_heads * head_dim]
   bool gated = true;
-  bool normed = true;
+  QueryKeyNorm norm = QueryKeyNorm::per_head;  // whole_row only where not gated
   NormWeight form = NormWeight::one_plus;
 };
 

@@ -16,14 +16,15 @@ uint64_t BindGroupCache::hash(Key key) {
 
 const wgpu::BindGroup* BindGroupCache::find(uint64_t hash, Key key) const {
   const auto found = entries_.find(hash);
-  if (found == entries_.end() || !std::ranges::equal(found->second.key, key)) return nullptr;
+  if (found == entries_.end() || !std::ranges::equal(std::span(found->second.key).first(found->second.words), key)) return nullptr;
   return &found->second.group;
 }
 
 const wgpu::BindGroup& BindGroupCache::insert(uint64_t hash, Key key, wgpu::BindGroup group) {
   if (++insertions_ > kInsertionsMax) clear();
-  Entry& entry = entries_[hash];  // two keys of one hash: the newer one stays
-  entry.key.assign(key.begin(), key.end());
+  Entry& entry = entries_[hash];                                  // two keys of one hash: the newer one stays
+  entry.words = key.size() <= entry.key.size() ? key.size() : 0;  // a longer key is never found again
+  std::ranges::copy(key.first(entry.words), entry.key.begin());
   entry.group = std::move(group);
   return entry.group;
 }

@@ -3,6 +3,7 @@
 
 #include <webgpu/webgpu_cpp.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -20,6 +21,7 @@ class BindGroupCache {
 
   // Words that identify a bind group: layout, parameter buffer, then (id, offset, size) of each storage.
   using Key = std::span<const uint64_t>;
+  static constexpr size_t kStoragesMax = 10;
 
   static uint64_t hash(Key key);
   const wgpu::BindGroup* find(uint64_t hash, Key key) const;
@@ -32,7 +34,8 @@ class BindGroupCache {
 
  private:
   struct Entry {
-    std::vector<uint64_t> key;
+    std::array<uint64_t, 2 + 3 * kStoragesMax> key;  // in place: a lookup waits for memory
+    size_t words = 0;
     wgpu::BindGroup group;
   };
   // Bounds the entries and, through the generation, the lists of hashes in long-lived storages.

@@ -105,7 +105,9 @@ std::optional<Error> ErrorScopes::pop() {
         delete owned;
       },
       handle);
-  if (!wait_for(instance_, future, kScopeSecondsMax)) return make_error(ErrorCode::internal, "an error scope was not answered");
+  // Native Dawn answers at once; a wait with a time limit costs more.
+  if (instance_.WaitAny(future, 0) != wgpu::WaitStatus::Success && !wait_for(instance_, future, kScopeSecondsMax))
+    return make_error(ErrorCode::internal, "an error scope was not answered");
   return std::move(answer->error);
 }
 

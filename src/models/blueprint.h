@@ -30,7 +30,7 @@ struct LinearSpec {
 
 // Softmax attention with grouped queries.
 struct AttentionSpec {
-  enum class QueryKeyNorm { none, per_head, whole_row };
+  using QueryKeyNorm = compute::QueryKeyNorm;
   uint32_t query_heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
   LinearSpec q, k, v, o;

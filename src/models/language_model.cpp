@@ -53,6 +53,8 @@ struct Workspace {
   std::vector<BufferPtr> cosine, sine;
   BufferPtr route_experts, route_weights, routed;
   std::vector<BufferPtr> selections;
+  std::array<uint32_t, 2> written_span{};  // what `spans` and `outputs` hold
+  std::vector<uint32_t> written_outputs;
 };
 
 // Tokens of one sequence in a pass.
@@ -98,7 +100,7 @@ class Model final : public LanguageModel {
   Pass begin_pass(std::span<const PassStep> steps, compute::Batch& batch) const;
   Status run_layers(Pass& pass, const PassOutput& output, MutableView& tail) const;
   Status finish_pass(Pass& pass, const PassOutput& output, const MutableView& tail) const;
-  Status normalise(compute::Batch& batch, const View& x, const BufferPtr& weight, const MutableView& out) const;
+  compute::RowNorm norm_by(const BufferPtr& weight, const MutableView& out) const;
 
   compute::Backend& backend_;
   Blueprint blueprint_;
@@ -371,13 +373,20 @@ Status Model::run_prompt(const PassStep& prompt, bool all, compute::Buffer* logi
 }
 
 Status Model::fill_inputs(std::span<const PassStep> steps, const PassOutput& output) {
-  const Workspace& space = *workspace_;
+  Workspace& space = *workspace_;
   std::vector<uint32_t> ids;
   for (const PassStep& step : steps) ids.insert(ids.end(), step.tokens.begin(), step.tokens.end());
   const uint32_t span[2] = {0, static_cast<uint32_t>(steps[0].tokens.size())};
   CHORUS_TRY(backend_.write(*space.ids, 0, std::as_bytes(std::span<const uint32_t>(ids))));
-  CHORUS_TRY(backend_.write(*space.spans, 0, std::as_bytes(std::span(span))));
-  if (!output.rows.empty()) CHORUS_TRY(backend_.write(*space.outputs, 0, std::as_bytes(std::span(output.rows))));
+  // From one step of decoding to the next these two stay the same.
+  if (!std::ranges::equal(span, space.written_span)) {
+    CHORUS_TRY(backend_.write(*space.spans, 0, std::as_bytes(std::span(span))));
+    std::ranges::copy(span, space.written_span.begin());
+  }
+  if (output.rows != space.written_outputs) {
+    if (!output.rows.empty()) CHORUS_TRY(backend_.write(*space.outputs, 0, std::as_bytes(std::span(output.rows))));
+    space.written_outputs = output.rows;
+  }
   std::vector<float> cosine, sine;
   for (size_t table = 0; table < ropes_.count(); ++table) {
     const size_t half = ropes_.half(table);
@@ -424,8 +433,8 @@ Pass Model::begin_pass(std::span<const PassStep> steps, compute::Batch& batch) c
   return pass;
 }
 
-Status Model::normalise(compute::Batch& batch, const View& x, const BufferPtr& weight, const MutableView& out) const {
-  return batch.rms_norm({x, weight.get(), blueprint_.epsilon, blueprint_.norm_form, out});
+compute::RowNorm Model::norm_by(const BufferPtr& weight, const MutableView& out) const {
+  return {weight.get(), blueprint_.epsilon, blueprint_.norm_form, out};
 }
 
 // After the last mixer only the output rows go on, in `tail`.
@@ -434,20 +443,25 @@ Status Model::run_layers(Pass& pass, const PassOutput& output, MutableView& tail
   CHORUS_TRY(batch.embed({workspace_->ids.get(), embedding_.get(), pass.x}));
   if (output.after_layer) CHORUS_TRY(output.after_layer(batch, pass.x));
   const auto count = static_cast<uint32_t>(output.rows.size());
+  // Recording a step of few rows takes half as long as running it. So the device begins with the first layer, and each piece keeps it busy
+  // while the next, a layer longer, is recorded.
+  const bool flushes = pass.rows <= kSharedRowsMax;
+  size_t next_flush = 1, piece = 1;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const bool last = i + 1 == layers_.size();
-    CHORUS_TRY(normalise(batch, pass.x, layer.input_norm, pass.normed));
-    CHORUS_TRY(layer.mixer->run(pass, i));
+    CHORUS_TRY(layer.mixer->run(pass, i, norm_by(layer.input_norm, pass.normed)));
     tail = pass.x;
     if (last && count == 0) return {};
     if (last && count < pass.rows) {
       tail = view_of(workspace_->tail.get(), count, blueprint_.hidden);
       CHORUS_TRY(batch.gather_rows({pass.x, workspace_->outputs.get(), tail}));
     }
-    const MutableView normed = rows_of(pass.normed, 0, tail.rows);
-    CHORUS_TRY(normalise(batch, tail, layer.post_norm, normed));
-    CHORUS_TRY(layer.feed_forward->run(pass, i, tail, normed));
+    CHORUS_TRY(layer.feed_forward->run(pass, i, tail, norm_by(layer.post_norm, rows_of(pass.normed, 0, tail.rows))));
+    if (flushes && i + 1 == next_flush) {
+      CHORUS_TRY(batch.flush());
+      next_flush += ++piece;
+    }
     if (output.after_layer && !last) CHORUS_TRY(output.after_layer(batch, pass.x));
   }
   return {};
@@ -456,12 +470,14 @@ Status Model::run_layers(Pass& pass, const PassOutput& output, MutableView& tail
 Status Model::finish_pass(Pass& pass, const PassOutput& output, const MutableView& tail) const {
   const auto count = static_cast<uint32_t>(output.rows.size());
   if (count == 0) return {};
-  const MutableView normed = rows_of(pass.normed, 0, count);
-  CHORUS_TRY(normalise(*pass.batch, tail, final_norm_, normed));
-  if (output.after_layer) CHORUS_TRY(output.after_layer(*pass.batch, normed));
+  const compute::RowNorm norm = norm_by(final_norm_, rows_of(pass.normed, 0, count));
+  if (output.after_layer) {
+    CHORUS_TRY(pass.batch->rms_norm({tail, norm.weight, norm.epsilon, norm.form, norm.out}));
+    CHORUS_TRY(output.after_layer(*pass.batch, norm.out));
+  }
   if (!output.logits) return {};
   const MutableView out = view_of(output.logits, count, blueprint_.vocabulary, output.first_logits_row * blueprint_.vocabulary);
-  return pass.batch->linear({normed, language_head_.get(), nullptr, out, LinearStore::overwrite});
+  return pass.batch->linear({tail, language_head_.get(), nullptr, out, LinearStore::overwrite, norm});
 }
 
 Status Model::run_pass(std::span<const PassStep> steps, const PassOutput& output) {

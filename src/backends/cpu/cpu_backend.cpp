@@ -208,6 +208,11 @@ class CpuBatch final : public compute::Batch {
     return backend_.run("embed", {args.ids, args.out.buffer}, args.table, args, kernels::embed_cpu);
   }
   Status linear(const compute::LinearArgs& args) override {
+    if (args.norm.weight) {
+      CHORUS_TRY(compute::check(args));
+      CHORUS_TRY(rms_norm({args.x, args.norm.weight, args.norm.epsilon, args.norm.form, args.norm.out}));
+      return linear({args.norm.out, args.weight, args.bias, args.out, args.store, {}});
+    }
     return backend_.run("linear", {args.x.buffer, args.bias, args.out.buffer}, args.weight, args, kernels::linear_cpu);
   }
   Status rms_norm(const compute::RmsNormArgs& args) override {

@@ -54,7 +54,13 @@ const std::vector<Operation>& webgpu_operations() {
 }
 
 Status record(kernels::WebgpuContext& context, const compute::EmbedArgs& args) { return kernels::record_embed(context, args); }
-Status record(kernels::WebgpuContext& context, const compute::LinearArgs& args) { return kernels::record_linear(context, args); }
+// A norm that the product cannot make on its way comes before it.
+Status record(kernels::WebgpuContext& context, const compute::LinearArgs& args) {
+  const compute::RowNorm& norm = args.norm;
+  if (!norm.weight || kernels::linear_takes_norm(args, context.forced_variant("linear"))) return kernels::record_linear(context, args);
+  CHORUS_TRY(kernels::record_rms_norm(context, {args.x, norm.weight, norm.epsilon, norm.form, norm.out}));
+  return kernels::record_linear(context, {norm.out, args.weight, args.bias, args.out, args.store, {}});
+}
 Status record(kernels::WebgpuContext& context, const compute::RmsNormArgs& args) { return kernels::record_rms_norm(context, args); }
 Status record(kernels::WebgpuContext& context, const compute::GatedRmsNormArgs& args) {
   return kernels::record_gated_rms_norm(context, args);

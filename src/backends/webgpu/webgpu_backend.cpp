@@ -71,6 +71,7 @@ class WebgpuBatch final : public compute::Batch {
     recorded_ = true;
     return context_.device.copy(storage_of(args.source), args.source_offset, storage_of(args.target), args.target_offset, args.bytes);
   }
+  Status flush() override { return submit(); }
   Status submit() override {
     recorded_ = false;
     Status sent = context_.device.submit();

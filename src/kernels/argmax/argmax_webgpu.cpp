@@ -4,7 +4,7 @@ namespace chorus::kernels {
 namespace {
 
 constexpr std::string_view kKernel = "argmax";
-constexpr uint32_t kPiece = 4096;         // 16 values an invocation
+constexpr uint32_t kPiece = 1024;         // 4 values an invocation
 constexpr uint32_t kWholeColsMax = 8192;  // up to here a second dispatch costs more than it saves
 constexpr uint64_t kBestBytes = 8;        // number and place
 
@@ -19,7 +19,7 @@ std::vector<std::string> argmax_variants(const gpu::Capabilities&) { return {"wh
 
 Result<ArgmaxPlan> plan_argmax(const compute::ArgmaxArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   const std::string_view chosen = args.x.cols <= kWholeColsMax ? "whole" : "split";
-  CHORUS_ASSIGN(const std::string variant, pick_variant(kKernel, forced, chosen, argmax_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant(kKernel, forced, chosen, capabilities, argmax_variants));
   ArgmaxPlan plan;
   plan.piece = variant == "whole" ? args.x.cols : std::min(kPiece, args.x.cols);
   plan.pieces = (args.x.cols - 1) / plan.piece + 1;

@@ -305,7 +305,7 @@ Result<AttendPlan> plan_attend(const compute::AttendArgs& args, const gpu::Capab
   // A software adapter gains nothing from wide loads and tiles: fewer variants to compile.
   std::string_view chosen = "base";
   if (quads && !capabilities.software) chosen = planner.can_tile() && planner.tile_pays() ? "tile" : "split";
-  const Result<std::string> variant = pick_variant("attend", forced, chosen, attend_variants(capabilities));
+  const Result<std::string> variant = pick_variant("attend", forced, chosen, capabilities, attend_variants);
   if (!variant.ok()) return variant.error();
   if ((!quads && *variant != "base") || (*variant == "tile" && !planner.can_tile())) {
     return make_error(ErrorCode::unsupported,

@@ -418,7 +418,7 @@ std::vector<std::string> attention_variants(const gpu::Capabilities& capabilitie
 }
 
 Result<AttentionPlan> plan_attention(const compute::AttentionArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
-  CHORUS_ASSIGN(std::string variant, pick_variant("attention", forced, "", attention_variants(capabilities)));
+  CHORUS_ASSIGN(std::string variant, pick_variant("attention", forced, "", capabilities, attention_variants));
   return Planner(args, capabilities, std::move(variant)).plan();
 }
 

@@ -37,7 +37,7 @@ Result<CombineRoutesPlan> plan_combine_routes(const compute::CombineRoutesArgs& 
                                               std::string_view forced) {
   const bool quads = all_quads(args);
   CHORUS_ASSIGN(const std::string variant,
-                pick_variant("combine_routes", forced, quads ? "vec4" : "scalar", combine_routes_variants(capabilities)));
+                pick_variant("combine_routes", forced, quads ? "vec4" : "scalar", capabilities, combine_routes_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported,
                       "combine_routes: variant " + variant + " needs rows that start at multiples of four elements");

@@ -86,8 +86,10 @@ inline Result<bool> is_in_place(std::string_view operation, const compute::View&
 
 // The variant to use: `forced` when it is not empty and listed, else `chosen`.
 inline Result<std::string> pick_variant(std::string_view operation, std::string_view forced, std::string_view chosen,
-                                        const std::vector<std::string>& available) {
+                                        const gpu::Capabilities& capabilities,
+                                        std::vector<std::string> (*variants)(const gpu::Capabilities&)) {
   if (forced.empty()) return std::string(chosen);
+  const std::vector<std::string> available = variants(capabilities);
   if (std::find(available.begin(), available.end(), forced) == available.end()) {
     return make_error(ErrorCode::not_found, std::string(operation) + ": this adapter has no variant " + std::string(forced));
   }

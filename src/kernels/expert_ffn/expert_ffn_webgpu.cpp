@@ -186,7 +186,7 @@ std::vector<std::string> expert_ffn_variants(const gpu::Capabilities& capabiliti
 Result<ExpertFfnPlan> plan_expert_ffn(const compute::ExpertFfnArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   const std::string_view chosen = variant_for(args.x.rows, capabilities);
   ExpertFfnPlan plan;
-  CHORUS_ASSIGN(plan.variant, pick_variant("expert_ffn", forced, chosen, expert_ffn_variants(capabilities)));
+  CHORUS_ASSIGN(plan.variant, pick_variant("expert_ffn", forced, chosen, capabilities, expert_ffn_variants));
   CHORUS_TRY(require_other_buffer("expert_ffn", args.out, {args.x.buffer, args.slots}));
   CHORUS_TRY(find_shaders(plan, args));
   const WebgpuExpertBank& bank = *static_cast<const WebgpuExpertBank*>(args.bank);

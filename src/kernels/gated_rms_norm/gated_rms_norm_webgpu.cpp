@@ -43,7 +43,7 @@ std::vector<std::string> gated_rms_norm_variants(const gpu::Capabilities&) { ret
 
 Result<GatedRmsNormPlan> plan_gated_rms_norm(const compute::GatedRmsNormArgs& args, const gpu::Capabilities& capabilities,
                                              std::string_view forced) {
-  CHORUS_TRY(pick_variant(kKernel, forced, kVariant, gated_rms_norm_variants(capabilities)));
+  CHORUS_TRY(pick_variant(kKernel, forced, kVariant, capabilities, gated_rms_norm_variants));
   CHORUS_TRY(require_other_buffer(kKernel, args.out, {args.gate.buffer, args.weight}));
   GatedRmsNormPlan plan;
   plan.in_place = args.x.buffer == args.out.buffer;

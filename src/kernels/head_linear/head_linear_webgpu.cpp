@@ -71,7 +71,7 @@ Result<HeadLinearPlan> plan_head_linear(const compute::HeadLinearArgs& args, con
   HeadLinearPlan plan;
   if (args.out.rows == 0) return plan;
   const std::string_view chosen = args.out.rows <= kRowVariantRowsMax ? kRowVariant : kTileVariant;
-  CHORUS_ASSIGN(plan.variant, pick_variant(kKernel, forced, chosen, head_linear_variants(capabilities)));
+  CHORUS_ASSIGN(plan.variant, pick_variant(kKernel, forced, chosen, capabilities, head_linear_variants));
   CHORUS_TRY(require_other_buffer(kKernel, args.out, {args.x.buffer}));
   CHORUS_ASSIGN(const std::vector<RowSlice> slices, slice_rows(args.out.rows, {args.x, args.out}, kKernel, capabilities));
   for (const RowSlice& slice : slices) {

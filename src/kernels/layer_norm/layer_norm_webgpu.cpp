@@ -18,7 +18,7 @@ std::vector<std::string> layer_norm_variants(const gpu::Capabilities&) { return 
 
 Result<LayerNormPlan> plan_layer_norm(const compute::LayerNormArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   const bool quads = quad_aligned(args.x) && quad_aligned(args.out);
-  CHORUS_ASSIGN(const std::string variant, pick_variant(kKernel, forced, quads ? "vec4" : "scalar", layer_norm_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant(kKernel, forced, quads ? "vec4" : "scalar", capabilities, layer_norm_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported, "layer_norm: variant " + variant + " needs rows that start at multiples of four elements");
   }

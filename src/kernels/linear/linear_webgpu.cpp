@@ -65,11 +65,15 @@ std::string_view row_variant_of(const LinearShape& shape, const gpu::Capabilitie
   return !capabilities.software && enough_k && shape.cols <= kWideRowColsMax ? kWideRowVariant : kRowVariant;
 }
 
-// A line of linear_row.variants: builds for fewer rows exist of aligned layouts only.
+// Builds for fewer rows and with a norm exist of aligned layouts only.
+bool is_common_row_layout(const LinearShape& shape, std::string_view access) {
+  return access == "quad" && (row_unit_quads(shape) == 2 || shape.dtype == DType::f32);
+}
+
+// A line of linear_row.variants.
 std::string row_build(const LinearShape& shape, std::string_view variant, const std::string& access) {
   const uint32_t unit_quads = row_unit_quads(shape);
-  const bool common = access == "quad" && (unit_quads == 2 || shape.dtype == DType::f32);
-  const uint32_t rows = !common || shape.rows > 4 ? 8 : shape.rows > 1 ? 4 : 1;
+  const uint32_t rows = !is_common_row_layout(shape, access) || shape.rows > 4 ? 8 : shape.rows > 1 ? 4 : 1;
   const uint32_t threads = variant == kRowVariant ? kRowThreads : kWideRowThreads;
   return std::string(dtype_name(shape.dtype)) + (unit_quads == 2 ? "_oct_" : "_quad_") + access + "_" + std::to_string(rows) + "_" +
          std::to_string(threads);
@@ -260,6 +264,17 @@ LinearParams product_params(const Product& product, const WeightPart& part, RowS
   return params;
 }
 
+Status add_norm(const compute::RowNorm& norm, RowSlice slice, LinearStep& step, const gpu::Capabilities& capabilities) {
+  const RowWindow normed = bind_rows(norm.out, slice, gpu::Access::read_write, capabilities);
+  step.params.normed_offset = normed.offset;
+  step.params.normed_stride = norm.out.stride;
+  step.params.epsilon = norm.epsilon;
+  step.params.norm_shift = norm.form == compute::NormWeight::one_plus ? 1.0f : 0.0f;
+  CHORUS_ASSIGN(const gpu::Binding weight, bind_buffer(norm.weight, gpu::Access::read, capabilities));
+  step.norm = {weight, normed.binding};
+  return {};
+}
+
 // Moves the product's output to planes of partial sums and adds the dispatch that sums them up.
 Status add_reduction(LinearStep& step, std::string_view access, const gpu::Capabilities& capabilities) {
   LinearParams& params = step.params;
@@ -351,6 +366,7 @@ Result<LinearStep> plan_step(const Product& product, const WeightPart& part, Row
   params.result_offset = out_window.offset;
   step.x = std::move(x_window.binding);
   step.out = std::move(out_window.binding);
+  if (product.args.norm.weight) CHORUS_TRY(add_norm(product.args.norm, slice, step, capabilities));
 
   const LinearCut cut = cut_linear({params.rows, params.cols, params.weight_quads, product.weight.dtype()}, capabilities, product.forced);
   CHORUS_CHECK(!cut.variant.empty());
@@ -370,7 +386,8 @@ Result<LinearStep> plan_step(const Product& product, const WeightPart& part, Row
     CHORUS_ASSIGN(step.matrix, plan_matrix(product, step, cut, access));
   } else if (is_row_variant(cut.variant)) {
     const LinearShape shape{params.rows, params.cols, params.weight_quads, product.weight.dtype()};
-    CHORUS_ASSIGN(step.shader, require_shader("linear_row", row_build(shape, cut.variant, access)));
+    CHORUS_ASSIGN(step.shader,
+                  require_shader("linear_row", row_build(shape, cut.variant, access) + (product.args.norm.weight ? "_norm" : "")));
   } else {
     CHORUS_ASSIGN(step.shader, require_shader("linear", variant + "_" + dtype + "_" + access));
   }
@@ -379,11 +396,25 @@ Result<LinearStep> plan_step(const Product& product, const WeightPart& part, Row
 
 }  // namespace
 
+bool linear_takes_norm(const compute::LinearArgs& args, std::string_view forced) {
+  const WebgpuWeight& weight = weight_of(args.weight);
+  const LinearShape shape{args.out.rows, args.out.cols, weight.padded_cols() / 4, weight.dtype()};
+  const bool aligned = quad_aligned(args.x) && quad_aligned(args.out) && quad_aligned(args.norm.out);
+  if (!aligned || weight.shards().size() != 1 || !is_common_row_layout(shape, "quad")) return false;
+  return forced.empty() ? args.out.rows <= kRowVariantRowsMax : is_row_variant(forced);
+}
+
 Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   LinearPlan plan;
   if (args.out.rows == 0 || args.out.cols == 0) return plan;
-  CHORUS_ASSIGN(const std::string wanted, pick_variant("linear", forced, "", linear_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string wanted, pick_variant("linear", forced, "", capabilities, linear_variants));
   CHORUS_TRY(require_other_buffer("linear", args.out, {args.x.buffer, args.bias}));
+  if (args.norm.weight) {
+    if (!linear_takes_norm(args, wanted))
+      return make_error(ErrorCode::unsupported, "linear: expected the rows of x normed before a product of this layout, found a norm");
+    CHORUS_TRY(require_other_buffer("linear", args.norm.out, {args.x.buffer, args.bias, args.norm.weight, args.out.buffer}));
+    CHORUS_TRY(require_other_buffer("linear", args.out, {args.norm.weight}));
+  }
   const Product product{args, weight_of(args.weight), capabilities, wanted};
   CHORUS_ASSIGN(std::vector<RowSlice> slices, slice_rows(args.out.rows, {args.x, args.out}, "linear", capabilities));
   if (is_row_variant(wanted)) {
@@ -426,7 +457,9 @@ struct Operands {
 
 Status record_product(WebgpuContext& context, const LinearStep& step, const Operands& operands, const gpu::Binding& result) {
   if (!step.matrix) {
-    return context.device.dispatch({step.shader, {operands.x, operands.weight, operands.bias, result}, as_params(step.params), step.grid});
+    std::vector<gpu::Binding> bindings{operands.x, operands.weight, operands.bias, result};
+    bindings.insert(bindings.end(), step.norm.begin(), step.norm.end());
+    return context.device.dispatch({step.shader, std::move(bindings), as_params(step.params), step.grid});
   }
   const LinearMatrix& matrix = *step.matrix;
   gpu::Binding x_terms, x_scales, weight_scales;

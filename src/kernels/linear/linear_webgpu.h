@@ -30,8 +30,12 @@ struct LinearParams {
   uint32_t split_quads = 0;
   uint32_t split_stride = 0;
   uint32_t band = 0;
+  uint32_t normed_offset = 0;
+  uint32_t normed_stride = 0;
+  float epsilon = 0;
+  float norm_shift = 0;
 };
-static_assert(sizeof(LinearParams) == 64);
+static_assert(sizeof(LinearParams) == 80);
 inline constexpr uint32_t kLinearFlagBias = 1;
 inline constexpr uint32_t kLinearFlagAdd = 2;
 
@@ -93,6 +97,7 @@ struct LinearStep {
   LinearParams params;                 // x_offset and, without splits, result_offset count from the start of the binding
   gpu::Grid grid;
   gpu::Binding x, out;
+  std::vector<gpu::Binding> norm;  // of x: weight and normed rows; empty without one
   // With splits the product goes to scratch and these add its planes into `out`.
   uint64_t scratch_bytes = 0;
   const gpu::ShaderSource* reduce_shader = nullptr;
@@ -125,6 +130,8 @@ LinearCut cut_linear(const LinearShape& shape, const gpu::Capabilities& capabili
 
 std::vector<std::string> linear_variants(const gpu::Capabilities& capabilities);
 Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capabilities& capabilities, std::string_view forced);
+// Whether the product can make args.norm on its way; else rms_norm has to come before.
+bool linear_takes_norm(const compute::LinearArgs& args, std::string_view forced);
 Status record_linear(WebgpuContext& context, const compute::LinearArgs& args);
 
 }  // namespace chorus::kernels

@@ -16,6 +16,10 @@ struct Params {
   split_quads: u32,   // vec4s of k per split, a multiple of the tile's step
   split_stride: u32,  // elements from one plane of partial sums to the next
   band: u32,
+  normed_offset: u32,
+  normed_stride: u32,
+  epsilon: f32,
+  norm_shift: f32,  // added to the norm's weight
 }
 
 const flag_bias: u32 = 1;

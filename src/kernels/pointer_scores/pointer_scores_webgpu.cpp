@@ -18,7 +18,7 @@ Result<PointerScoresPlan> plan_pointer_scores(const compute::PointerScoresArgs& 
                                               std::string_view forced) {
   const bool quads = quad_aligned(args.queries) && quad_aligned(args.keys);
   CHORUS_ASSIGN(const std::string variant,
-                pick_variant("pointer_scores", forced, quads ? "vec4" : "scalar", pointer_scores_variants(capabilities)));
+                pick_variant("pointer_scores", forced, quads ? "vec4" : "scalar", capabilities, pointer_scores_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported,
                       "pointer_scores: variant " + variant + " needs rows that start at multiples of four elements");

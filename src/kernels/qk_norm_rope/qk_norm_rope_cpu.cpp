@@ -16,10 +16,10 @@
 #define CHORUS_QK_NORM_ROPE_CPU_ONCE
 namespace chorus::kernels {
 
-// RMSNorm multiplies by weight + shift; no weight: no norm.
+// Multiplies by factor * (weight + shift); no weight: no norm.
 struct HeadNorm {
   const float* weight;
-  float shift, epsilon;
+  float shift, factor;
 };
 
 struct Rotation {
@@ -35,10 +35,13 @@ HWY_BEFORE_NAMESPACE();
 namespace chorus::kernels {
 namespace HWY_NAMESPACE {
 
+float norm_factor(const float* in, uint64_t count, float epsilon) {
+  return static_cast<float>(1 / std::sqrt(sum_of_squares(in, count) / static_cast<double>(count) + epsilon));
+}
+
 void norm_head(const float* in, const HeadNorm& norm, uint64_t dim, float* out) {
   const Floats d;
-  const double mean = sum_of_squares(in, dim) / static_cast<double>(dim);
-  const Vector factor = hn::Set(d, static_cast<float>(1 / std::sqrt(mean + norm.epsilon)));
+  const Vector factor = hn::Set(d, norm.factor);
   const Vector shift = hn::Set(d, norm.shift);
   for_vectors(dim, [&](const auto& load, const auto& store)
                        HWY_ATTR { store(hn::Mul(hn::Mul(load(in), factor), hn::Add(shift, load(norm.weight))), out); });
@@ -66,39 +69,54 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace chorus::kernels {
 
+HWY_EXPORT(norm_factor);
 HWY_EXPORT(norm_and_rotate);
+
+namespace {
+
+// Heads of one kind, `pitch` from one to the next.
+struct Heads {
+  uint32_t count;
+  uint64_t pitch;
+  const float* weight;
+};
+
+void run_row(const compute::QkNormRopeArgs& args, int64_t target, const Heads& heads, const float* in, const Rotation& rotation,
+             float* out) {
+  const uint64_t dim = args.shape.head_dim;
+  HeadNorm norm{heads.weight, args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f, 1};
+  if (args.norm == compute::QueryKeyNorm::whole_row) norm.factor = CHORUS_SIMD(norm_factor, target)(in, heads.count * dim, args.epsilon);
+  for (uint64_t head = 0; head < heads.count; ++head) {
+    const float* from = in + head * heads.pitch;
+    if (args.norm == compute::QueryKeyNorm::per_head) norm.factor = CHORUS_SIMD(norm_factor, target)(from, dim, args.epsilon);
+    CHORUS_SIMD(norm_and_rotate, target)(from, norm, dim, rotation, out + head * dim);
+    if (args.norm == compute::QueryKeyNorm::whole_row) norm.weight += dim;
+  }
+}
+
+}  // namespace
 
 Status qk_norm_rope_cpu(CpuContext& context, const compute::QkNormRopeArgs& args) {
   if (args.kv.rows == 0) return {};
   const int64_t target = simd_target(context.forced_variant("qk_norm_rope"));
-  const uint64_t dim = args.shape.head_dim, kv_heads = args.shape.kv_heads;
+  const uint64_t dim = args.shape.head_dim, values = args.shape.kv_heads * dim;
   const Rows kv(args.kv), cosine(args.cosine), sine(args.sine);
   const MutableRows k_out(args.k_out), v_out(args.v_out);
-  const float shift = args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f;
-  const HeadNorm k_norm{args.normed ? floats(args.k_weight) : nullptr, shift, args.epsilon};
+  const bool normed = args.norm != compute::QueryKeyNorm::none;
+  const Heads keys{args.shape.kv_heads, dim, normed ? floats(args.k_weight) : nullptr};
   for_row_ranges(context.pool, args.kv.rows, args.kv.cols, [&](uint64_t first, uint64_t last, uint32_t) {
     for (uint64_t row = first; row < last; ++row) {
-      const Rotation rotation{cosine.row(row), sine.row(row), args.rotary_dim / 2};
-      for (uint64_t head = 0; head < kv_heads; ++head) {
-        CHORUS_SIMD(norm_and_rotate, target)
-        (kv.row(row) + head * dim, k_norm, dim, rotation, k_out.row(row) + head * dim);
-      }
-      std::copy_n(kv.row(row) + kv_heads * dim, kv_heads * dim, v_out.row(row));
+      run_row(args, target, keys, kv.row(row), {cosine.row(row), sine.row(row), args.rotary_dim / 2}, k_out.row(row));
+      std::copy_n(kv.row(row) + values, values, v_out.row(row));
     }
   });
   if (!args.q_out.buffer) return {};
   const Rows q_gate(args.q_gate);
   const MutableRows q_out(args.q_out);
-  const HeadNorm q_norm{args.normed ? floats(args.q_weight) : nullptr, shift, args.epsilon};
-  const uint64_t pitch = args.gated ? 2 * dim : dim;
+  const Heads queries{args.shape.query_heads, args.gated ? 2 * dim : dim, normed ? floats(args.q_weight) : nullptr};
   for_row_ranges(context.pool, args.kv.rows, args.q_out.cols, [&](uint64_t first, uint64_t last, uint32_t) {
-    for (uint64_t row = first; row < last; ++row) {
-      const Rotation rotation{cosine.row(row), sine.row(row), args.rotary_dim / 2};
-      for (uint64_t head = 0; head < args.shape.query_heads; ++head) {
-        CHORUS_SIMD(norm_and_rotate, target)
-        (q_gate.row(row) + head * pitch, q_norm, dim, rotation, q_out.row(row) + head * dim);
-      }
-    }
+    for (uint64_t row = first; row < last; ++row)
+      run_row(args, target, queries, q_gate.row(row), {cosine.row(row), sine.row(row), args.rotary_dim / 2}, q_out.row(row));
   });
   return {};
 }

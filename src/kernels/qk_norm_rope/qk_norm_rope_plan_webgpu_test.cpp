@@ -32,6 +32,23 @@ TEST(QkNormRopePlan, OneDispatchForQueriesOneForKeys) {
   EXPECT_EQ(plan->keys->variant, "vec4_keys");
 }
 
+TEST(QkNormRopePlan, OneDispatchWhereAllLieInOneBuffer) {
+  Arguments arguments(5, 256, 64);
+  arguments.args.q_gate = {&arguments.kv, 0, 5, 2048, 3072};
+  arguments.args.kv = {&arguments.kv, 2048, 5, 1024, 3072};
+  const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->all->variant, "vec4_all");
+  EXPECT_EQ(plan->queries, nullptr);
+  EXPECT_EQ(plan->keys, nullptr);
+  arguments.args.v_out.buffer = &arguments.k_out;
+  arguments.args.v_out.offset = 5 * 512;
+  const auto apart = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
+  ASSERT_TRUE(apart.ok());
+  EXPECT_EQ(apart->all, nullptr);
+  EXPECT_EQ(apart->keys->variant, "vec4_cache");
+}
+
 TEST(QkNormRopePlan, WithoutQueriesOnlyKeys) {
   Arguments arguments(5, 256, 64);
   arguments.args.q_out = {};

@@ -19,21 +19,25 @@ struct QkNormRopeReference {
 
 // How heads are laid out and normed; as in compute::QkNormRopeArgs.
 struct QkNormRopeForm {
-  bool gated = true, normed = true;
+  bool gated = true;
+  compute::QueryKeyNorm norm = compute::QueryKeyNorm::per_head;
   compute::NormWeight weight = compute::NormWeight::one_plus;
 };
 
-// One head: RMSNorm, then rotate-half over the first rotary_dim elements. `magnitude` (may be null) receives, per element,
-// the sum of the absolute terms, for tolerances.
-inline void reference_norm_rope_head(const float* x, uint32_t head_dim, uint32_t rotary_dim, float epsilon, const float* weight,
-                                     const float* cosine, const float* sine, double* out, double* magnitude, const QkNormRopeForm& form) {
+inline double reference_norm_factor(std::span<const float> x, float epsilon) {
   double squares = 0;
-  for (uint32_t i = 0; i < head_dim; ++i) squares += static_cast<double>(x[i]) * x[i];
-  const double factor = 1 / std::sqrt(squares / head_dim + static_cast<double>(epsilon));
+  for (const float value : x) squares += static_cast<double>(value) * value;
+  return 1 / std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(epsilon));
+}
+
+// One head: RMSNorm by `factor`, then rotate-half over the first rotary_dim elements. `magnitude` (may be null) receives, per element,
+// the sum of the absolute terms, for tolerances.
+inline void reference_norm_rope_head(const float* x, uint32_t head_dim, uint32_t rotary_dim, double factor, const float* weight,
+                                     const float* cosine, const float* sine, double* out, double* magnitude, const QkNormRopeForm& form) {
   std::vector<double> normed(head_dim);
   for (uint32_t i = 0; i < head_dim; ++i) {
     const double shift = form.weight == compute::NormWeight::one_plus ? 1 : 0;
-    normed[i] = form.normed ? x[i] * factor * (shift + static_cast<double>(weight[i])) : x[i];
+    normed[i] = form.norm != compute::QueryKeyNorm::none ? x[i] * factor * (shift + static_cast<double>(weight[i])) : x[i];
   }
   const uint32_t half = rotary_dim / 2;
   for (uint32_t i = 0; i < head_dim; ++i) {
@@ -68,17 +72,23 @@ inline QkNormRopeReference reference_qk_norm_rope(const compute::AttentionShape&
   for (size_t row = 0; row < rows; ++row) {
     const float* row_cosine = cosine.data() + row * half;
     const float* row_sine = sine.data() + row * half;
-    for (size_t head = 0; !q_gate.empty() && head < shape.query_heads; ++head) {
-      const size_t at = row * q_cols + head * dim;
-      reference_norm_rope_head(q_gate.data() + row * q_in + head * pitch, shape.head_dim, rotary_dim, epsilon, q_weight.data(), row_cosine,
-                               row_sine, result.q.data() + at, q_magnitude ? q_magnitude->data() + at : nullptr, form);
-    }
-    for (size_t head = 0; head < shape.kv_heads; ++head) {
-      const size_t at = row * kv_cols + head * dim;
-      reference_norm_rope_head(kv.data() + row * 2 * kv_cols + head * dim, shape.head_dim, rotary_dim, epsilon, k_weight.data(), row_cosine,
-                               row_sine, result.k.data() + at, k_magnitude ? k_magnitude->data() + at : nullptr, form);
-      for (size_t i = 0; i < dim; ++i) result.v[at + i] = kv[row * 2 * kv_cols + kv_cols + head * dim + i];
-    }
+    const auto heads = [&](std::span<const float> in, size_t count, size_t head_pitch, std::span<const float> weight, double* out,
+                           std::vector<double>* magnitude, size_t out_row) {
+      const bool whole = form.norm == compute::QueryKeyNorm::whole_row;
+      const double of_row = reference_norm_factor(in.first(count * dim), epsilon);
+      for (size_t head = 0; head < count; ++head) {
+        const size_t at = out_row + head * dim;
+        const double factor = whole ? of_row : reference_norm_factor(in.subspan(head * head_pitch, dim), epsilon);
+        reference_norm_rope_head(in.data() + head * head_pitch, shape.head_dim, rotary_dim, factor,
+                                 weight.data() + (whole ? head * dim : 0), row_cosine, row_sine, out + at,
+                                 magnitude ? magnitude->data() + at : nullptr, form);
+      }
+    };
+    if (!q_gate.empty())
+      heads(q_gate.subspan(row * q_in, q_in), shape.query_heads, pitch, q_weight, result.q.data(), q_magnitude, row * q_cols);
+    const std::span<const float> row_kv = kv.subspan(row * 2 * kv_cols, 2 * kv_cols);
+    heads(row_kv, shape.kv_heads, dim, k_weight, result.k.data(), k_magnitude, row * kv_cols);
+    for (size_t i = 0; i < kv_cols; ++i) result.v[row * kv_cols + i] = row_kv[kv_cols + i];
   }
   return result;
 }

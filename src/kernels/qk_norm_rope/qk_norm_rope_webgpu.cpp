@@ -4,13 +4,13 @@ namespace chorus::kernels {
 namespace {
 
 struct Params {
-  uint32_t head_dim, head_pitch, half, heads, norm_heads, rows, in_offset, in_stride;
-  uint32_t cosine_offset, cosine_stride, sine_offset, sine_stride, out_offset, out_stride, copy_offset, copy_stride;
-  uint32_t workgroups;
+  uint32_t head_dim, half, query_heads, kv_heads, rows, q_offset, q_stride, q_pitch;
+  uint32_t kv_offset, kv_stride, cosine_offset, cosine_stride, sine_offset, sine_stride, q_out_offset, q_out_stride;
+  uint32_t k_out_offset, k_out_stride, v_out_offset, v_out_stride, workgroups;
   float epsilon, weight_shift;
-  uint32_t normed;
+  uint32_t norm;
 };
-static_assert(sizeof(Params) == 80);
+static_assert(sizeof(Params) == 96);
 
 constexpr uint32_t kHeadsPerWorkgroup = 8;
 
@@ -20,72 +20,87 @@ bool can_use_quads(const compute::QkNormRopeArgs& args) {
          quad_aligned(args.sine) && quad_aligned(args.k_out) && quad_aligned(args.v_out);
 }
 
-// What both dispatches of a slice share.
-Params shared_params(const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice, const RowWindow& cosine,
-                     const RowWindow& sine, uint32_t heads) {
-  Params params{};
-  params.head_dim = args.shape.head_dim / plan.width;
-  params.half = args.rotary_dim / 2 / plan.width;
-  params.heads = heads;
-  params.rows = slice.count;
-  params.cosine_offset = cosine.offset / plan.width;
-  params.cosine_stride = args.cosine.stride / plan.width;
-  params.sine_offset = sine.offset / plan.width;
-  params.sine_stride = args.sine.stride / plan.width;
-  params.workgroups = (slice.count * heads + kHeadsPerWorkgroup - 1) / kHeadsPerWorkgroup;
-  params.epsilon = args.epsilon;
-  params.weight_shift = args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f;
-  params.normed = args.normed ? 1 : 0;
-  return params;
-}
+// One dispatch over a slice of rows: the bindings of an input and of the tables, then what queries and keys add.
+class Recording {
+ public:
+  Recording(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice)
+      : context_(context), args_(args), plan_(plan), slice_(slice) {
+    const RowWindow cosine = bind(args.cosine, gpu::Access::read), sine = bind(args.sine, gpu::Access::read);
+    tables_ = {cosine.binding, sine.binding};
+    params_.head_dim = units(args.shape.head_dim);
+    params_.half = units(args.rotary_dim / 2);
+    params_.rows = slice.count;
+    params_.cosine_offset = units(cosine.offset);
+    params_.cosine_stride = units(args.cosine.stride);
+    params_.sine_offset = units(sine.offset);
+    params_.sine_stride = units(args.sine.stride);
+    params_.epsilon = args.epsilon;
+    params_.weight_shift = args.form == compute::NormWeight::one_plus ? 1.0f : 0.0f;
+    params_.norm = static_cast<uint32_t>(args.norm);
+  }
 
-// Without a norm something else that is only read stands in for the weight.
-gpu::Binding weight_binding(const compute::QkNormRopeArgs& args, const compute::Buffer* weight, const RowWindow& cosine) {
-  if (!args.normed) return cosine.binding;
-  return {storage_of(weight), gpu::Access::read, 0, 0};
-}
+  void add_queries() {
+    const RowWindow in = bind(args_.q_gate, gpu::Access::read), out = bind(args_.q_out, gpu::Access::read_write);
+    params_.query_heads = args_.shape.query_heads;
+    params_.q_offset = units(in.offset);
+    params_.q_stride = units(args_.q_gate.stride);
+    params_.q_pitch = args_.gated ? 2 * params_.head_dim : params_.head_dim;
+    params_.q_out_offset = units(out.offset);
+    params_.q_out_stride = units(args_.q_out.stride);
+    input_ = in.binding;
+    rest_.insert(rest_.end(), {weight(args_.q_weight), out.binding});
+  }
 
-Status dispatch_slice(WebgpuContext& context, const gpu::ShaderSource* shader, std::vector<gpu::Binding> bindings, const Params& params) {
-  return context.device.dispatch({shader, std::move(bindings), as_params(params),
-                                  gpu::fold_grid(params.workgroups, context.device.capabilities().workgroups_per_dimension_max)});
-}
+  void add_keys() {
+    const RowWindow in = bind(args_.kv, gpu::Access::read);
+    const RowWindow k_out = bind(args_.k_out, gpu::Access::read_write), v_out = bind(args_.v_out, gpu::Access::read_write);
+    params_.kv_heads = args_.shape.kv_heads;
+    params_.kv_offset = units(in.offset);
+    params_.kv_stride = units(args_.kv.stride);
+    params_.k_out_offset = units(k_out.offset);
+    params_.k_out_stride = units(args_.k_out.stride);
+    params_.v_out_offset = units(v_out.offset);
+    params_.v_out_stride = units(args_.v_out.stride);
+    input_ = in.binding;  // with queries: the same buffer, bound whole
+    rest_.insert(rest_.end(), {weight(args_.k_weight), k_out.binding});
+    if (!plan_.one_cache) rest_.push_back(v_out.binding);
+  }
 
-Status record_queries(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice) {
-  const gpu::Capabilities& capabilities = context.device.capabilities();
-  const RowWindow cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
-  const RowWindow sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
-  const RowWindow in = bind_rows(args.q_gate, slice, gpu::Access::read, capabilities);
-  const RowWindow out = bind_rows(args.q_out, slice, gpu::Access::read_write, capabilities);
-  Params params = shared_params(args, plan, slice, cosine, sine, args.shape.query_heads);
-  params.head_pitch = args.gated ? 2 * params.head_dim : params.head_dim;
-  params.norm_heads = params.heads;
-  params.in_offset = in.offset / plan.width;
-  params.in_stride = args.q_gate.stride / plan.width;
-  params.out_offset = out.offset / plan.width;
-  params.out_stride = args.q_out.stride / plan.width;
-  return dispatch_slice(context, plan.queries,
-                        {in.binding, weight_binding(args, args.q_weight, cosine), cosine.binding, sine.binding, out.binding}, params);
-}
+  Status dispatch(const gpu::ShaderSource* shader) {
+    const uint32_t heads = params_.query_heads + 2 * params_.kv_heads;
+    params_.workgroups = (slice_.count * heads + kHeadsPerWorkgroup - 1) / kHeadsPerWorkgroup;
+    std::vector<gpu::Binding> bindings{input_};
+    bindings.insert(bindings.end(), tables_.begin(), tables_.end());
+    bindings.insert(bindings.end(), rest_.begin(), rest_.end());
+    return context_.device.dispatch({shader, std::move(bindings), as_params(params_),
+                                     gpu::fold_grid(params_.workgroups, context_.device.capabilities().workgroups_per_dimension_max)});
+  }
 
-Status record_keys(WebgpuContext& context, const compute::QkNormRopeArgs& args, const QkNormRopePlan& plan, RowSlice slice) {
-  const gpu::Capabilities& capabilities = context.device.capabilities();
-  const RowWindow cosine = bind_rows(args.cosine, slice, gpu::Access::read, capabilities);
-  const RowWindow sine = bind_rows(args.sine, slice, gpu::Access::read, capabilities);
-  const RowWindow in = bind_rows(args.kv, slice, gpu::Access::read, capabilities);
-  const RowWindow k_out = bind_rows(args.k_out, slice, gpu::Access::read_write, capabilities);
-  const RowWindow v_out = bind_rows(args.v_out, slice, gpu::Access::read_write, capabilities);
-  Params params = shared_params(args, plan, slice, cosine, sine, 2 * args.shape.kv_heads);
-  params.head_pitch = params.head_dim;
-  params.norm_heads = args.shape.kv_heads;
-  params.in_offset = in.offset / plan.width;
-  params.in_stride = args.kv.stride / plan.width;
-  params.out_offset = k_out.offset / plan.width;
-  params.out_stride = args.k_out.stride / plan.width;
-  params.copy_offset = v_out.offset / plan.width;
-  params.copy_stride = args.v_out.stride / plan.width;
-  std::vector<gpu::Binding> bindings{in.binding, weight_binding(args, args.k_weight, cosine), cosine.binding, sine.binding, k_out.binding};
-  if (!plan.one_cache) bindings.push_back(v_out.binding);
-  return dispatch_slice(context, plan.keys, std::move(bindings), params);
+ private:
+  uint32_t units(uint32_t elements) const { return elements / plan_.width; }
+  RowWindow bind(const compute::View& view, gpu::Access access) const {
+    return bind_rows(view, slice_, access, context_.device.capabilities());
+  }
+  // Without a norm something else that is only read stands in for the weight.
+  gpu::Binding weight(const compute::Buffer* buffer) const {
+    return buffer ? gpu::Binding{storage_of(buffer), gpu::Access::read, 0, 0} : tables_.front();
+  }
+
+  WebgpuContext& context_;
+  const compute::QkNormRopeArgs& args_;
+  const QkNormRopePlan& plan_;
+  RowSlice slice_;
+  Params params_{};
+  gpu::Binding input_;
+  std::vector<gpu::Binding> tables_, rest_;
+};
+
+// Whether queries, keys and values lie in one buffer that one binding holds, and go to three others.
+bool can_share_dispatch(const compute::QkNormRopeArgs& args, const gpu::Capabilities& capabilities) {
+  constexpr uint32_t kStorageBuffers = 8;
+  return args.q_gate.buffer == args.kv.buffer && args.kv.buffer->bytes() <= capabilities.storage_binding_bytes_max &&
+         args.q_out.buffer != args.k_out.buffer && args.q_out.buffer != args.v_out.buffer && args.k_out.buffer != args.v_out.buffer &&
+         capabilities.storage_buffers_max >= kStorageBuffers;
 }
 
 }  // namespace
@@ -96,7 +111,7 @@ Result<QkNormRopePlan> plan_qk_norm_rope(const compute::QkNormRopeArgs& args, co
                                          std::string_view forced) {
   const bool quads = can_use_quads(args);
   CHORUS_ASSIGN(const std::string variant,
-                pick_variant("qk_norm_rope", forced, quads ? "vec4" : "scalar", qk_norm_rope_variants(capabilities)));
+                pick_variant("qk_norm_rope", forced, quads ? "vec4" : "scalar", capabilities, qk_norm_rope_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported,
                       "qk_norm_rope: variant " + variant + " needs rows, heads and rotary halves that are multiples of four elements");
@@ -107,29 +122,39 @@ Result<QkNormRopePlan> plan_qk_norm_rope(const compute::QkNormRopeArgs& args, co
   QkNormRopePlan plan;
   plan.width = variant == "scalar" ? 1 : 4;
   plan.one_cache = args.k_out.buffer == args.v_out.buffer;
-  CHORUS_ASSIGN(plan.keys, require_shader("qk_norm_rope", variant + (plan.one_cache ? "_cache" : "_keys")));
-  if (args.q_out.buffer == nullptr) {
-    CHORUS_ASSIGN(plan.slices,
-                  slice_rows(args.kv.rows, {args.kv, args.k_out, args.v_out, args.cosine, args.sine}, "qk_norm_rope", capabilities));
-  } else {
-    CHORUS_TRY(require_other_buffer("qk_norm_rope", args.q_out, {args.q_gate.buffer, args.q_weight, args.cosine.buffer, args.sine.buffer}));
-    CHORUS_ASSIGN(plan.queries, require_shader("qk_norm_rope", variant + "_queries"));
-    CHORUS_ASSIGN(plan.slices, slice_rows(args.kv.rows, {args.kv, args.k_out, args.v_out, args.cosine, args.sine, args.q_gate, args.q_out},
-                                          "qk_norm_rope", capabilities));
-  }
-  const uint64_t storage_bytes = args.k_out.buffer ? args.k_out.buffer->bytes() : 0;
-  if (plan.one_cache && storage_bytes > capabilities.storage_binding_bytes_max) {
-    return make_error(ErrorCode::limit_exceeded, "qk_norm_rope: keys and values share a buffer of " + std::to_string(storage_bytes) +
+  const uint64_t cache_bytes = args.k_out.buffer->bytes();
+  if (plan.one_cache && cache_bytes > capabilities.storage_binding_bytes_max) {
+    return make_error(ErrorCode::limit_exceeded, "qk_norm_rope: keys and values share a buffer of " + std::to_string(cache_bytes) +
                                                      " bytes, more than one storage binding holds");
   }
+  if (args.q_out.buffer == nullptr) {
+    CHORUS_ASSIGN(plan.keys, require_shader("qk_norm_rope", variant + (plan.one_cache ? "_cache" : "_keys")));
+    CHORUS_ASSIGN(plan.slices,
+                  slice_rows(args.kv.rows, {args.kv, args.k_out, args.v_out, args.cosine, args.sine}, "qk_norm_rope", capabilities));
+    return plan;
+  }
+  CHORUS_TRY(require_other_buffer("qk_norm_rope", args.q_out, {args.q_gate.buffer, args.q_weight, args.cosine.buffer, args.sine.buffer}));
+  CHORUS_ASSIGN(plan.slices, slice_rows(args.kv.rows, {args.kv, args.k_out, args.v_out, args.cosine, args.sine, args.q_gate, args.q_out},
+                                        "qk_norm_rope", capabilities));
+  if (can_share_dispatch(args, capabilities)) {
+    CHORUS_ASSIGN(plan.all, require_shader("qk_norm_rope", variant + "_all"));
+    return plan;
+  }
+  CHORUS_ASSIGN(plan.queries, require_shader("qk_norm_rope", variant + "_queries"));
+  CHORUS_ASSIGN(plan.keys, require_shader("qk_norm_rope", variant + (plan.one_cache ? "_cache" : "_keys")));
   return plan;
 }
 
 Status record_qk_norm_rope(WebgpuContext& context, const compute::QkNormRopeArgs& args) {
   CHORUS_ASSIGN(const QkNormRopePlan plan, plan_qk_norm_rope(args, context.device.capabilities(), context.forced_variant("qk_norm_rope")));
   for (const RowSlice& slice : plan.slices) {
-    if (plan.queries) CHORUS_TRY(record_queries(context, args, plan, slice));
-    CHORUS_TRY(record_keys(context, args, plan, slice));
+    for (const gpu::ShaderSource* shader : {plan.all, plan.queries, plan.keys}) {
+      if (!shader) continue;
+      Recording recording(context, args, plan, slice);
+      if (shader != plan.keys) recording.add_queries();
+      if (shader != plan.queries) recording.add_keys();
+      CHORUS_TRY(recording.dispatch(shader));
+    }
   }
   return {};
 }

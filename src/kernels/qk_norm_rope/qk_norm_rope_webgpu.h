@@ -1,4 +1,5 @@
-// WebGPU half of qk_norm_rope: one dispatch for the queries, one for keys and values.
+// WebGPU half of qk_norm_rope: one dispatch where queries, keys and values lie in one buffer, else one for the queries and one for the
+// rest.
 #pragma once
 
 #include "kernels/common/row_windows_webgpu.h"
@@ -6,7 +7,8 @@
 namespace chorus::kernels {
 
 struct QkNormRopePlan {
-  const gpu::ShaderSource* queries = nullptr;  // null: none are asked for
+  const gpu::ShaderSource* all = nullptr;      // null: the two below
+  const gpu::ShaderSource* queries = nullptr;  // null: none are asked for, or `all` writes them
   const gpu::ShaderSource* keys = nullptr;
   bool one_cache = false;  // k_out and v_out lie in one buffer
   uint32_t width = 1;      // elements of a UNIT

@@ -18,7 +18,7 @@ std::vector<std::string> rms_norm_variants(const gpu::Capabilities&) { return {"
 Result<RmsNormPlan> plan_rms_norm(const compute::RmsNormArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   const bool quads = quad_aligned(args.x) && quad_aligned(args.out);
   const std::string_view chosen = !quads ? "scalar" : args.x.cols <= kNarrowCols ? "vec4_narrow" : "vec4";
-  CHORUS_ASSIGN(const std::string variant, pick_variant("rms_norm", forced, chosen, rms_norm_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant("rms_norm", forced, chosen, capabilities, rms_norm_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported, "rms_norm: variant " + variant + " needs rows that start at multiples of four elements");
   }

@@ -42,7 +42,7 @@ Status record_slice(WebgpuContext& context, const compute::RopeArgs& args, const
 std::vector<std::string> rope_variants(const gpu::Capabilities&) { return {"base"}; }
 
 Result<RopePlan> plan_rope(const compute::RopeArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
-  CHORUS_TRY(pick_variant(kKernel, forced, "base", rope_variants(capabilities)));
+  CHORUS_TRY(pick_variant(kKernel, forced, "base", capabilities, rope_variants));
   CHORUS_TRY(require_other_buffer(kKernel, args.out, {args.cosine.buffer, args.sine.buffer}));
   RopePlan plan;
   CHORUS_ASSIGN(plan.in_place, is_in_place(kKernel, args.x, args.out));

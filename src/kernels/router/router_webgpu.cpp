@@ -28,7 +28,7 @@ Result<RouterPlan> plan_router(const compute::RouterArgs& args, const gpu::Capab
     return make_error(ErrorCode::limit_exceeded, "router: expected at most " + std::to_string(kExpertsMax) +
                                                      " experts on this backend, found " + std::to_string(args.logits.cols));
   }
-  CHORUS_ASSIGN(const std::string variant, pick_variant("router", forced, "base", router_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant("router", forced, "base", capabilities, router_variants));
   for (const compute::Buffer* output : {args.experts, args.weights}) {
     CHORUS_TRY(require_other_buffer("router", compute::View{output, 0, 0, 0, 0}, {args.logits.buffer, args.bias}));
   }

@@ -47,7 +47,7 @@ Status record_slice(WebgpuContext& context, const compute::SampleArgs& args, con
 std::vector<std::string> sample_variants(const gpu::Capabilities&) { return {"base"}; }
 
 Result<SamplePlan> plan_sample(const compute::SampleArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
-  CHORUS_TRY(pick_variant(kKernel, forced, "base", sample_variants(capabilities)));
+  CHORUS_TRY(pick_variant(kKernel, forced, "base", capabilities, sample_variants));
   CHORUS_TRY(require_other_buffer(kKernel, {args.indices, 0, 1, 1, 1}, {args.logits.buffer, args.rows}));
   SamplePlan plan;
   CHORUS_ASSIGN(plan.largest, require_shader(kKernel, "largest"));

@@ -14,7 +14,7 @@ std::vector<std::string> segment_softmax_variants(const gpu::Capabilities&) { re
 
 Result<SegmentSoftmaxPlan> plan_segment_softmax(const compute::SegmentSoftmaxArgs& args, const gpu::Capabilities& capabilities,
                                                 std::string_view forced) {
-  CHORUS_ASSIGN(const std::string variant, pick_variant("segment_softmax", forced, "base", segment_softmax_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant("segment_softmax", forced, "base", capabilities, segment_softmax_variants));
   const uint64_t bytes = std::max<uint64_t>(args.count, uint64_t{args.segments} + 1) * 4;
   if (bytes > capabilities.storage_binding_bytes_max) {
     return make_error(ErrorCode::limit_exceeded, "segment_softmax: " + std::to_string(bytes) +

@@ -114,7 +114,7 @@ Result<SelectKeysPlan> plan_select_keys(const compute::SelectKeysArgs& args, con
                                         std::string_view forced) {
   const bool quads = args.head_dim % 4 == 0 && quad_aligned(args.q) && quad_aligned(args.keys);
   const std::string_view chosen = quads && !capabilities.software ? "vec4" : "base";
-  const Result<std::string> variant = pick_variant("select_keys", forced, chosen, select_keys_variants(capabilities));
+  const Result<std::string> variant = pick_variant("select_keys", forced, chosen, capabilities, select_keys_variants);
   if (!variant.ok()) return variant.error();
   if (!quads && *variant != "base") {
     return make_error(ErrorCode::unsupported,

@@ -16,7 +16,7 @@ std::vector<std::string> swiglu_variants(const gpu::Capabilities&) { return {"sc
 
 Result<SwigluPlan> plan_swiglu(const compute::SwigluArgs& args, const gpu::Capabilities& capabilities, std::string_view forced) {
   const bool quads = quad_aligned(args.gate_up) && quad_aligned(args.out);
-  CHORUS_ASSIGN(const std::string variant, pick_variant("swiglu", forced, quads ? "vec4" : "scalar", swiglu_variants(capabilities)));
+  CHORUS_ASSIGN(const std::string variant, pick_variant("swiglu", forced, quads ? "vec4" : "scalar", capabilities, swiglu_variants));
   if (!quads && variant != "scalar") {
     return make_error(ErrorCode::unsupported,
                       "swiglu: variant " + variant + " needs halves and rows that start at multiples of four elements");

@@ -30,14 +30,9 @@ class Attention final : public Mixer {
     return columns;
   }
 
-  Status run(Pass& pass, size_t layer) const override {
+  Status run(Pass& pass, size_t layer, const compute::RowNorm& norm) const override {
     const MutableView projected = pass.scratch(kProjected, queries() + 2 * keys());
-    CHORUS_TRY(pass.batch->linear({pass.normed, weights_.in.get(), weights_.in_bias.get(), projected, LinearStore::overwrite}));
-    if (spec_.norm == Norm::whole_row) {
-      const MutableView q = columns_of(projected, 0, queries()), k = columns_of(projected, queries(), keys());
-      CHORUS_TRY(pass.batch->rms_norm({q, weights_.q_norm.get(), trunk_.epsilon, trunk_.norm_form, q}));
-      CHORUS_TRY(pass.batch->rms_norm({k, weights_.k_norm.get(), trunk_.epsilon, trunk_.norm_form, k}));
-    }
+    CHORUS_TRY(pass.batch->linear({pass.x, weights_.in.get(), weights_.in_bias.get(), projected, LinearStore::overwrite, norm}));
     const MutableView q = pass.scratch(kQueries, queries()), mixed = pass.scratch(kMixed, queries());
     for (const PassPart& part : pass.parts) {
       CHORUS_TRY(rotate(pass, part, layer, pass.part(projected, part), pass.part(q, part)));
@@ -50,24 +45,23 @@ class Attention final : public Mixer {
   uint32_t queries() const { return spec_.query_heads * spec_.head_dim; }
   uint32_t keys() const { return spec_.kv_heads * spec_.head_dim; }
 
-  // Norms of the heads and rotation; keys and values go into the cache.
+  // Norms and rotation; keys and values go into the cache.
   Status rotate(Pass& pass, const PassPart& part, size_t layer, const View& projected, const MutableView& q) const {
-    const bool per_head = spec_.norm == Norm::per_head;
     compute::QkNormRopeArgs args;
     args.shape = {spec_.query_heads, spec_.kv_heads, spec_.head_dim};
     args.rotary_dim = spec_.rope.rotary_dim;
     args.epsilon = trunk_.epsilon;
     args.q_gate = columns_of(projected, 0, queries());
     args.kv = columns_of(projected, queries(), 2 * keys());
-    args.q_weight = per_head ? weights_.q_norm.get() : nullptr;
-    args.k_weight = per_head ? weights_.k_norm.get() : nullptr;
+    args.q_weight = weights_.q_norm.get();
+    args.k_weight = weights_.k_norm.get();
     args.cosine = pass.part(pass.cosine[rope_], part);
     args.sine = pass.part(pass.sine[rope_], part);
     args.q_out = q;
     args.k_out = pass.new_rows(part, layer, kKeyRows, keys());
     args.v_out = pass.new_rows(part, layer, kValueRows, keys());
     args.gated = false;
-    args.normed = per_head;
+    args.norm = spec_.norm;
     args.form = trunk_.norm_form;
     return pass.batch->qk_norm_rope(args);
   }

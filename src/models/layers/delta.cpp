@@ -31,11 +31,11 @@ class Delta final : public Mixer {
     return columns;
   }
 
-  Status run(Pass& pass, size_t layer) const override {
+  Status run(Pass& pass, size_t layer, const compute::RowNorm& norm) const override {
     compute::Batch& batch = *pass.batch;
     const MutableView projection = pass.scratch(kProjected, projected());
     const MutableView convolved = pass.scratch(kConvolved, channels()), mixed = pass.scratch(kMixed, values());
-    CHORUS_TRY(batch.linear({pass.normed, weights_.in.get(), nullptr, projection, LinearStore::overwrite}));
+    CHORUS_TRY(batch.linear({pass.x, weights_.in.get(), nullptr, projection, LinearStore::overwrite, norm}));
     const uint32_t z = channels(), b = z + values(), a = b + shape_.value_heads;
     for (const PassPart& part : pass.parts) {
       const auto& carried = part.layers[layer].carried;

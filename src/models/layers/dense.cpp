@@ -20,10 +20,10 @@ class Dense final : public FeedForward {
     return columns;
   }
 
-  Status run(Pass& pass, size_t, const MutableView& x, const MutableView& normed) const override {
+  Status run(Pass& pass, size_t, const MutableView& x, const compute::RowNorm& norm) const override {
     const MutableView gate_up = rows_of(pass.scratch(kGateUp, 2 * inner_), 0, x.rows);
     const MutableView activated = rows_of(pass.scratch(kActivated, inner_), 0, x.rows);
-    CHORUS_TRY(pass.batch->linear({normed, gate_up_.get(), nullptr, gate_up, LinearStore::overwrite}));
+    CHORUS_TRY(pass.batch->linear({x, gate_up_.get(), nullptr, gate_up, LinearStore::overwrite, norm}));
     CHORUS_TRY(pass.batch->swiglu({gate_up, activated}));
     return pass.batch->linear({activated, down_.get(), nullptr, x, LinearStore::add});
   }

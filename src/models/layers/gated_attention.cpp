@@ -29,12 +29,12 @@ class GatedAttention final : public Mixer {
     return columns;
   }
 
-  Status run(Pass& pass, size_t layer) const override {
+  Status run(Pass& pass, size_t layer, const compute::RowNorm& norm) const override {
     compute::Batch& batch = *pass.batch;
     const MutableView projected = pass.scratch(kProjected, 2 * queries() + 2 * keys());
     const View q_gate = columns_of(projected, 0, 2 * queries()), kv = columns_of(projected, 2 * queries(), 2 * keys());
     const MutableView q = pass.scratch(kQueries, queries()), mixed = pass.scratch(kMixed, queries());
-    CHORUS_TRY(batch.linear({pass.normed, weights_.in.get(), nullptr, projected, LinearStore::overwrite}));
+    CHORUS_TRY(batch.linear({pass.x, weights_.in.get(), nullptr, projected, LinearStore::overwrite, norm}));
     const compute::AttentionShape shape{spec_.query_heads, spec_.kv_heads, spec_.head_dim};
     for (const PassPart& part : pass.parts) {
       const View part_gate = pass.part(q_gate, part);
@@ -42,7 +42,7 @@ class GatedAttention final : public Mixer {
       const MutableView own_k = pass.new_rows(part, layer, kKeyRows, keys()), own_v = pass.new_rows(part, layer, kValueRows, keys());
       CHORUS_TRY(batch.qk_norm_rope({shape, spec_.rope.rotary_dim, epsilon_, part_gate, pass.part(kv, part), weights_.q_norm.get(),
                                      weights_.k_norm.get(), pass.part(pass.cosine[rope_], part), pass.part(pass.sine[rope_], part), part_q,
-                                     own_k, own_v, true, true, compute::NormWeight::one_plus}));
+                                     own_k, own_v, true, compute::QueryKeyNorm::per_head, compute::NormWeight::one_plus}));
       const View before_k = rows_of(pass.seen_rows(part, layer, kKeyRows, keys()), 0, part.position);
       const View before_v = rows_of(pass.seen_rows(part, layer, kValueRows, keys()), 0, part.position);
       CHORUS_TRY(batch.attention(

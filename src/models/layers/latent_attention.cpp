@@ -61,7 +61,8 @@ class LatentAttention final : public Mixer {
     return columns;
   }
 
-  Status run(Pass& pass, size_t layer) const override {
+  Status run(Pass& pass, size_t layer, const compute::RowNorm& norm) const override {
+    CHORUS_TRY(pass.batch->rms_norm({pass.x, norm.weight, norm.epsilon, norm.form, norm.out}));  // several products read it
     compute::Batch& batch = *pass.batch;
     CHORUS_ASSIGN(const View compressed_queries, compress_queries(pass));
     if (has_indexer()) CHORUS_TRY(choose_keys(pass, layer, compressed_queries));

@@ -52,7 +52,8 @@ struct Pass {
   uint32_t part_rows = 0;  // of every part: one part with all rows, or parts of one row
   std::vector<PassPart> parts;
   compute::Sequences part_sequence;  // one sequence of part_rows rows
-  MutableView x, normed;             // the residual stream, and it after the layer's norm
+  MutableView x;                     // the residual stream
+  MutableView normed;                // and where its norms go
   std::array<compute::Buffer*, kScratchCount> scratch_buffers{};
   std::vector<View> cosine, sine;  // of each rope table: [rows, rotary_dim / 2]
 
@@ -106,8 +107,8 @@ class Mixer {
   virtual ~Mixer() = default;
   virtual StateShape state_shape() const = 0;
   virtual ScratchColumns scratch_columns() const = 0;
-  // Reads pass.normed, adds its result to pass.x, continues the states of the pass's parts.
-  virtual Status run(Pass& pass, size_t layer) const = 0;
+  // Reads pass.x by way of `norm`, which leaves pass.normed, adds its result to pass.x, continues the states of the pass's parts.
+  virtual Status run(Pass& pass, size_t layer, const compute::RowNorm& norm) const = 0;
 };
 
 class FeedForward {
@@ -117,8 +118,8 @@ class FeedForward {
   virtual uint32_t routes() const { return 0; }         // per row
   virtual uint32_t expert_inner() const { return 0; }   // inner size of routed experts
   virtual WeightPtr router() const { return nullptr; }  // a matrix of its own: [experts, hidden]
-  // Reads normed, adds its result to x. x may have fewer rows than the pass.
-  virtual Status run(Pass& pass, size_t layer, const MutableView& x, const MutableView& normed) const = 0;
+  // Reads x by way of `norm`, which leaves norm.out, adds its result to x. x may have fewer rows than the pass.
+  virtual Status run(Pass& pass, size_t layer, const MutableView& x, const compute::RowNorm& norm) const = 0;
 };
 
 using MixerPtr = std::unique_ptr<Mixer>;

@@ -30,11 +30,11 @@ class Moe final : public FeedForward {
     return columns;
   }
 
-  Status run(Pass& pass, size_t layer, const MutableView& x, const MutableView& normed) const override {
+  Status run(Pass& pass, size_t layer, const MutableView& x, const compute::RowNorm& norm) const override {
     compute::Batch& batch = *pass.batch;
     const MutableView projection = rows_of(pass.scratch(kProjected, projected()), 0, x.rows);
     const View logits = columns_of(View(projection), 0, spec_.experts);
-    CHORUS_TRY(batch.linear({normed, weights_.in.get(), weights_.router_bias.get(), projection, compute::LinearStore::overwrite}));
+    CHORUS_TRY(batch.linear({x, weights_.in.get(), weights_.router_bias.get(), projection, compute::LinearStore::overwrite, norm}));
     CHORUS_TRY(batch.router({logits, weights_.correction_bias.get(), spec_.score, spec_.groups, spec_.groups_kept, spec_.top_k,
                              spec_.renormalise, spec_.scale, pass.route_experts, pass.route_weights}));
     compute::CombineRoutesArgs combine;
@@ -46,7 +46,7 @@ class Moe final : public FeedForward {
     ExpertCall call;
     call.layer = static_cast<uint32_t>(layer);
     call.top_k = spec_.top_k;
-    call.x = normed;
+    call.x = norm.out;
     call.experts = pass.route_experts;
     call.out = view_of(pass.routed, x.rows * spec_.top_k, hidden_);
     CHORUS_CHECK(pass.experts != nullptr);
