@@ -129,6 +129,8 @@ class Batch {
   // Runs everything recorded since the last submit. Errors of the device during these operations are returned here
   // or by the next Backend::read, never lost.
   virtual Status submit() = 0;
+  // submit() and Backend::read() in one, which saves the device a piece of work.
+  virtual Status submit_and_read(const Buffer& buffer, uint64_t offset, std::span<std::byte> data) = 0;
 
  private:
   static Error not_here(const char* operation) {

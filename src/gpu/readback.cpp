@@ -26,7 +26,7 @@ Status read_mapped(Core& core, const wgpu::Buffer& buffer, std::span<std::byte> 
         delete owned;
       },
       new std::shared_ptr<MapAnswer>(answer));
-  if (Status waited = core.wait_or_lose(future, "reading back " + std::to_string(out.size()) + " bytes"); !waited.ok()) {
+  if (Status waited = core.wait_again_or_lose(future, "reading back " + std::to_string(out.size()) + " bytes"); !waited.ok()) {
     buffer.Unmap();  // the error may be another call's: a buffer left mapped would fail the next submit that copies into it
     return waited;
   }
