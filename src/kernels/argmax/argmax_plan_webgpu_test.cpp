@@ -23,7 +23,7 @@ TEST(ArgmaxPlan, LongRowsGoInPieces) {
   plan = plan_argmax(Arguments(3, 262144).args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   ASSERT_NE(plan->merge, nullptr);
-  EXPECT_EQ(plan->pieces, 64u);
+  EXPECT_EQ(plan->pieces, 256u);
 }
 
 TEST(ArgmaxPlan, BothVariantsTakeEveryWidth) {
