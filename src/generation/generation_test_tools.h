@@ -63,10 +63,6 @@ class ToyBatch final : public compute::Batch {
     return {};
   }
   Status submit() override { return {}; }
-  Status submit_and_read(const compute::Buffer& buffer, uint64_t offset, std::span<std::byte> data) override {
-    std::memcpy(data.data(), ToyBuffer::of<std::byte>(&buffer) + offset, data.size());
-    return {};
-  }
 
  private:
   static Error absent() { return make_error(ErrorCode::unsupported, "the toy backend has no such operation"); }

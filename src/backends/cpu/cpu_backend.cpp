@@ -294,9 +294,6 @@ class CpuBatch final : public compute::Batch {
     return backend_.run("sample", {args.logits.buffer, args.rows, args.indices}, nullptr, args, kernels::sample_cpu);
   }
   Status submit() override { return {}; }
-  Status submit_and_read(const Buffer& buffer, uint64_t offset, std::span<std::byte> data) override {
-    return backend_.read(buffer, offset, data);
-  }
 
  private:
   CpuBackend& backend_;

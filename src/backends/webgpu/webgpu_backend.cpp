@@ -72,18 +72,14 @@ class WebgpuBatch final : public compute::Batch {
     return context_.device.copy(storage_of(args.source), args.source_offset, storage_of(args.target), args.target_offset, args.bytes);
   }
   Status flush() override { return submit(); }
-  Status submit() override { return finish(context_.device.submit()); }
-  Status submit_and_read(const compute::Buffer& buffer, uint64_t offset, std::span<std::byte> data) override {
-    return finish(context_.device.read(storage_of(&buffer), offset, data));
-  }
-
- private:
-  Status finish(Status sent) {
+  Status submit() override {
     recorded_ = false;
+    Status sent = context_.device.submit();
     if (!sent.ok()) context_.device.discard();  // an error that came first leaves the recording open; the next batch must not run it
     return sent;
   }
 
+ private:
   template <typename Args>
   Status run(const Args& args) {
     CHORUS_TRY(compute::check(args));
