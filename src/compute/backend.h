@@ -172,7 +172,8 @@ class Backend {
   virtual Result<std::shared_ptr<Buffer>> create_buffer(uint64_t bytes, std::string_view label) = 0;
   // Ordered before every batch submitted later and after every batch submitted earlier. Offsets and sizes in bytes, multiples of 4.
   virtual Status write(Buffer& buffer, uint64_t offset, std::span<const std::byte> data) = 0;
-  // Submits what an open batch has recorded, then waits for everything submitted. Errors: device_lost, internal (a device error of an earlier batch).
+  // Submits what an open batch has recorded, then waits for everything submitted. Errors: device_lost, internal (a device error of an
+  // earlier batch).
   virtual Status read(const Buffer& buffer, uint64_t offset, std::span<std::byte> data) = 0;
   // Values are rounded once from f32 to `dtype` (nearest even).
   virtual Result<std::shared_ptr<Weight>> create_weight(std::string_view name, uint32_t rows, uint32_t cols, DType dtype,
