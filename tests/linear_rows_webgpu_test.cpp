@@ -1,4 +1,5 @@
-// The row variants of linear: a row's bits do not depend on how many rows stand beside it, nor on where x and the result lie.
+// The row variants of linear, plain and with a norm of x: a row's bits do not depend on how many rows stand beside it, nor on where x and
+// the result lie.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,9 +17,10 @@ struct Weights {
   uint32_t cols, depth;
 };
 
-// Rows [first, first + count) of x, shifted by `shift` elements in memory (which decides how it is read), with bias and an old result.
+// Rows [first, first + count) of x, shifted by `shift` elements in memory (which decides how it is read), with bias and an old result; with
+// a norm the normed rows follow the result's, row by row.
 Result<std::vector<float>> multiply(compute::Backend& backend, const compute::Weight& weight, uint32_t first, uint32_t count,
-                                    uint32_t shift) {
+                                    uint32_t shift, bool norm = false) {
   selftest::Random random(5);
   const std::vector<float> x = random.vector(size_t{kRows} * weight.cols()), bias = random.vector(weight.rows());
   const std::vector<float> old = random.vector(size_t{kRows} * weight.rows());
@@ -33,10 +35,23 @@ Result<std::vector<float>> multiply(compute::Backend& backend, const compute::We
   args.bias = bias_buffer.get();
   args.out = {out.get(), 0, count, weight.rows(), weight.rows()};
   args.store = compute::LinearStore::add;
+  CHORUS_ASSIGN(auto norm_weight, selftest::upload(backend, random.vector(weight.cols(), -0.5f, 1)));
+  CHORUS_ASSIGN(auto normed, backend.create_buffer(uint64_t{4} * count * weight.cols(), "normed rows"));
+  if (norm) args.norm = {norm_weight.get(), 1e-6f, compute::NormWeight::plain, {normed.get(), 0, count, weight.cols(), weight.cols()}};
   CHORUS_ASSIGN(auto batch, backend.begin_batch());
   CHORUS_TRY(batch->linear(args));
   CHORUS_TRY(batch->submit());
-  return selftest::download(backend, *out);
+  CHORUS_ASSIGN(const std::vector<float> result, selftest::download(backend, *out));
+  if (!norm) return result;
+  CHORUS_ASSIGN(const std::vector<float> rows, selftest::download(backend, *normed));
+  std::vector<float> both;
+  for (size_t row = 0; row < count; ++row) {
+    both.insert(both.end(), result.begin() + static_cast<ptrdiff_t>(row * weight.rows()),
+                result.begin() + static_cast<ptrdiff_t>((row + 1) * weight.rows()));
+    both.insert(both.end(), rows.begin() + static_cast<ptrdiff_t>(row * weight.cols()),
+                rows.begin() + static_cast<ptrdiff_t>((row + 1) * weight.cols()));
+  }
+  return both;
 }
 
 void expect_rows_of(const std::vector<float>& all, const Result<std::vector<float>>& found, uint32_t first, size_t cols,
@@ -69,6 +84,14 @@ TEST_P(LinearRows, AnyCountGivesTheSameBits) {
                        variant + ", row " + std::to_string(row) + " alone, shifted by " + std::to_string(shift));
       }
     }
+    const auto normed = multiply(*backend, **weight, 0, kRows, 0, true);
+    ASSERT_TRUE(normed.ok()) << normed.error().to_line();
+    for (const uint32_t count : {1u, 3u, 5u}) {
+      expect_rows_of(*normed, multiply(*backend, **weight, 0, count, 0, true), 0, cols + depth,
+                     variant + ", norm, rows " + std::to_string(count));
+    }
+    expect_rows_of(*normed, multiply(*backend, **weight, kRows - 1, 1, 0, true), kRows - 1, cols + depth,
+                   variant + ", norm, the last row alone");
   }
   ASSERT_TRUE(backend->force_variant("linear", "").ok());
 }

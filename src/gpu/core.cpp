@@ -60,13 +60,16 @@ Status Core::wait_or_lose(wgpu::Future future, std::string_view what) {
 
 Status Core::wait_again_or_lose(wgpu::Future future, std::string_view what) {
   using std::chrono::steady_clock;
-  constexpr std::chrono::nanoseconds kLongest = std::chrono::milliseconds(20);  // of which a wake-up is a small part
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::milliseconds(20);    // of which a wake-up is a small part
+  constexpr std::chrono::nanoseconds kPollMost = std::chrono::microseconds(200);  // before the last wait's time, and behind it
   const auto start = steady_clock::now();
   const auto passed = [&] { return std::chrono::nanoseconds(steady_clock::now() - start); };
   bool done = false;
-  if (last_wait_.count() > 0 && last_wait_ < kLongest) {
-    done = instance.WaitAny(future, static_cast<uint64_t>((last_wait_ - last_wait_ / 8).count())) == wgpu::WaitStatus::Success;
-    while (!done && passed() < last_wait_ + last_wait_ / 16) done = instance.WaitAny(future, 0) == wgpu::WaitStatus::Success;
+  if (!capabilities.software && last_wait_.count() > 0 && last_wait_ < kLongest) {
+    done = instance.WaitAny(future, static_cast<uint64_t>((last_wait_ - std::min(last_wait_ / 8, kPollMost)).count())) ==
+           wgpu::WaitStatus::Success;
+    while (!done && passed() < last_wait_ + std::min(last_wait_ / 16, kPollMost))
+      done = instance.WaitAny(future, 0) == wgpu::WaitStatus::Success;
   }
   Status status = done ? errors.take() : wait_or_lose(future, what);
   last_wait_ = passed();

@@ -49,7 +49,8 @@ struct Core {
   Status wait_for_queue();
   Status wait_or_lose(wgpu::Future future, std::string_view what);
   // The same for waits that resemble each other, as those of a decoding loop: wakes up shortly before the last one's time and asks without
-  // sleeping then, for at most a fifth of it. A thread that sleeps until the device is done wakes up tens of microseconds later.
+  // sleeping then, for at most a fifth of it (never on a software adapter, whose work needs
+  // the cores). A thread that sleeps until the device is done wakes up tens of microseconds later.
   Status wait_again_or_lose(wgpu::Future future, std::string_view what);
 
  private:

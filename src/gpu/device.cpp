@@ -38,6 +38,7 @@ class DeviceImpl final : public Device {
               uint64_t target_offset, uint64_t bytes) override;
   Status submit() override;
   void discard() override { recorder_.discard(); }
+  uint64_t recording() const override { return recorder_.recording(); }
   Status read(const std::shared_ptr<const Storage>& storage, uint64_t offset, std::span<std::byte> data) override;
   Status wait_idle() override;
   uint64_t bytes_in_use() const override { return core_->bytes_in_use(); }
@@ -51,6 +52,7 @@ class DeviceImpl final : public Device {
   Status check_range(const StorageImpl& storage, uint64_t offset, uint64_t bytes, std::string_view what) const;
   Status check_dispatch(const Dispatch& dispatch, const std::string& name) const;
   Status check_binding(const Binding& binding, size_t index, const std::string& name) const;
+  Status check_aliases(const Dispatch& dispatch, const std::string& name) const;
   Status read_slice(const std::shared_ptr<const StorageImpl>& storage, uint64_t offset, std::span<std::byte> data);
 
   std::shared_ptr<Core> core_;
@@ -152,6 +154,26 @@ Status DeviceImpl::check_dispatch(const Dispatch& dispatch, const std::string& n
                                                " bytes, expected a multiple of 16 up to " + count_text(kParamsSlotBytes));
   }
   for (size_t index = 0; index < dispatch.bindings.size(); ++index) CHORUS_TRY(check_binding(dispatch.bindings[index], index, name));
+  return check_aliases(dispatch, name);
+}
+
+// What Dawn's validation would refuse: a storage bound both for reading and for writing, or for writing in two ranges that overlap. The
+// fast toggles run without that validation.
+Status DeviceImpl::check_aliases(const Dispatch& dispatch, const std::string& name) const {
+  const auto end_of = [](const Binding& binding) {
+    return binding.size != 0 ? binding.offset + binding.size : static_cast<const StorageImpl&>(*binding.storage).allocated();
+  };
+  for (size_t i = 0; i < dispatch.bindings.size(); ++i) {
+    const Binding& one = dispatch.bindings[i];
+    if (one.access != Access::read_write) continue;
+    for (size_t j = 0; j < dispatch.bindings.size(); ++j) {
+      const Binding& other = dispatch.bindings[j];
+      if (i == j || one.storage != other.storage) continue;
+      if (other.access == Access::read_write && (one.offset >= end_of(other) || other.offset >= end_of(one))) continue;
+      return make_error(ErrorCode::internal, "webgpu: kernel " + name + ": storage bindings " + count_text(i) + " and " + count_text(j) +
+                                                 ": expected two storages, or ranges apart where both are written, found one storage");
+    }
+  }
   return {};
 }
 

@@ -145,7 +145,10 @@ class Device {
   virtual Status submit() = 0;
   // Forgets what was recorded since the last submit.
   virtual void discard() = 0;
-  // Submits, then waits without burning a core. Reports every error seen since the last call.
+  // Changes with every submit of something and every discard.
+  virtual uint64_t recording() const = 0;
+  // Submits, then waits: asleep, but for the last moments of a short wait that resembles the one before (core.h). Reports every error seen
+  // since the last call.
   virtual Status read(const std::shared_ptr<const Storage>& storage, uint64_t offset, std::span<std::byte> data) = 0;
   virtual Status wait_idle() = 0;
 

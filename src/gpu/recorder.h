@@ -47,6 +47,7 @@ class Recorder {
   explicit Recorder(std::shared_ptr<Core> core);
 
   bool empty() const { return !encoder_; }
+  uint64_t recording() const { return recording_; }
   // Arguments were checked by the device.
   Status dispatch(const Pipeline& pipeline, const Dispatch& dispatch);
   void copy(const std::shared_ptr<const StorageImpl>& source, uint64_t source_offset, const std::shared_ptr<const StorageImpl>& target,

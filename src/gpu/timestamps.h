@@ -32,7 +32,8 @@ class Timestamps {
   Result<std::vector<DispatchTime>> take();
 
  private:
-  static constexpr uint32_t kQueriesPerSet = 4096;  // WebGPU's own maximum
+  // Small: every submit takes at least one set, which comes back when the times are read.
+  static constexpr uint32_t kQueriesPerSet = 256;
   struct Set {
     wgpu::QuerySet queries;
     wgpu::Buffer resolved;  // QueryResolve | CopySrc

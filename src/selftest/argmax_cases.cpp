@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace argmax_cases {
 
 constexpr const char* kOperation = "argmax";
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -62,9 +62,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return result;
 }
 
-}  // namespace
+}  // namespace argmax_cases
 
 std::vector<CaseResult> run_argmax_cases(compute::Backend& backend, CaseSet set) {
+  using namespace argmax_cases;
   std::vector<Shape> shapes = {{3, 64}, {5, 1000, 3, Content::few_values}, {6, 300, 0, Content::one_nan}, {2, 9000, 1, Content::last}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{0, 8},

@@ -7,7 +7,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace attend_cases {
 
 constexpr const char* kOperation = "attend";
 
@@ -267,9 +267,10 @@ std::vector<Split> splits_of(CaseSet set) {
   return splits;
 }
 
-}  // namespace
+}  // namespace attend_cases
 
 std::vector<CaseResult> run_attend_cases(compute::Backend& backend, CaseSet set) {
+  using namespace attend_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     // A software adapter runs light work with every variant, and heavy work, which its own choice is for, once. It takes seconds to compile

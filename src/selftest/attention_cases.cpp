@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace attention_cases {
 
 constexpr const char* kOperation = "attention";
 
@@ -219,9 +219,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace attention_cases
 
 std::vector<CaseResult> run_attention_cases(compute::Backend& backend, CaseSet set) {
+  using namespace attention_cases;
   const Shape mixed = {4, 2, 32, 300, {5, 1, 40, 17, 600, 2}};
   const Shape without_prefix = {4, 1, 64, 0, {33, 1, 5}};
   std::vector<CaseResult> results;

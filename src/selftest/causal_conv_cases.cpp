@@ -10,7 +10,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace causal_conv_cases {
 
 using compute::SequenceSpan;
 
@@ -125,9 +125,10 @@ std::vector<Case> cases_of(CaseSet set) {
   return cases;
 }
 
-}  // namespace
+}  // namespace causal_conv_cases
 
 std::vector<CaseResult> run_causal_conv_cases(compute::Backend& backend, CaseSet set) {
+  using namespace causal_conv_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     Runner runner{backend, variant, results};

@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace combine_routes_cases {
 
 constexpr const char* kOperation = "combine_routes";
 
@@ -58,9 +58,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, reference.out, tolerance, kOperation, variant, name_of(shape));
 }
 
-}  // namespace
+}  // namespace combine_routes_cases
 
 std::vector<CaseResult> run_combine_routes_cases(compute::Backend& backend, CaseSet set) {
+  using namespace combine_routes_cases;
   std::vector<Shape> shapes = {{3, 64, 8}, {2, 36, 4, Shared::gated, 4, 8}, {5, 37, 2, Shared::gated, 1, 3}, {4, 64, 6, Shared::plain}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{0, 8, 2},

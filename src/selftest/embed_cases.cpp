@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace embed_cases {
 
 constexpr const char* kOperation = "embed";
 
@@ -44,9 +44,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
       backend, output, expected, [](size_t) { return 0.0; }, kOperation, variant, name_of(shape, dtype));
 }
 
-}  // namespace
+}  // namespace embed_cases
 
 std::vector<CaseResult> run_embed_cases(compute::Backend& backend, CaseSet set) {
+  using namespace embed_cases;
   std::vector<Shape> shapes = {{11, 6, 4, 0}, {5, 257, 9, 2}};
   if (set == CaseSet::full) {
     // 70,001 ids: more workgroups than one grid dimension holds.

@@ -10,7 +10,7 @@
 #include "selftest/expert_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace expert_ffn_cases {
 
 using compute::ExpertActivation;
 using compute::ExpertShape;
@@ -199,9 +199,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace expert_ffn_cases
 
 std::vector<CaseResult> run_expert_ffn_cases(compute::Backend& backend, CaseSet set) {
+  using namespace expert_ffn_cases;
   std::vector<CaseResult> results;
   const auto add = [&](const std::string& variant, const Shape& shape, auto run) {
     Result<CaseResult> result = run(backend, variant, shape);

@@ -16,7 +16,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace gated_delta_cases {
 
 using compute::GatedDeltaShape;
 using compute::SequenceSpan;
@@ -387,9 +387,10 @@ void run_variant(Runner& runner, CaseSet set) {
   runner.alone({"heads 2/4 dims 128x128 five questions against alone", {2, 4, 128, 128}, {40, 38, 41, 35, 46}}, seed++);
 }
 
-}  // namespace
+}  // namespace gated_delta_cases
 
 std::vector<CaseResult> run_gated_delta_cases(compute::Backend& backend, CaseSet set) {
+  using namespace gated_delta_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     Runner runner{backend, variant, results};

@@ -10,7 +10,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace gated_rms_norm_cases {
 
 constexpr const char* kOperation = "gated_rms_norm";
 constexpr double kUnitRoundoff = 0x1p-24;
@@ -78,9 +78,10 @@ std::vector<Case> cases_of(CaseSet set) {
   return cases;
 }
 
-}  // namespace
+}  // namespace gated_rms_norm_cases
 
 std::vector<CaseResult> run_gated_rms_norm_cases(compute::Backend& backend, CaseSet set) {
+  using namespace gated_rms_norm_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Case& spec : cases_of(set)) {

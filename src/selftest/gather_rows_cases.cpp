@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace gather_rows_cases {
 
 constexpr const char* kOperation = "gather_rows";
 
@@ -43,9 +43,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
       backend, output, expected, [](size_t) { return 0.0; }, kOperation, variant, name_of(shape));
 }
 
-}  // namespace
+}  // namespace gather_rows_cases
 
 std::vector<CaseResult> run_gather_rows_cases(compute::Backend& backend, CaseSet set) {
+  using namespace gather_rows_cases;
   std::vector<Shape> shapes = {{7, 3, 5, 0}, {3, 9, 257, 3}};
   if (set == CaseSet::full) {
     // 70,001 rows: more workgroups than one grid dimension holds.

@@ -9,7 +9,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace head_linear_cases {
 
 constexpr const char* kOperation = "head_linear";
 
@@ -118,9 +118,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace head_linear_cases
 
 std::vector<CaseResult> run_head_linear_cases(compute::Backend& backend, CaseSet set) {
+  using namespace head_linear_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes_of(set)) {

@@ -5,7 +5,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace layer_norm_cases {
 
 constexpr const char* kOperation = "layer_norm";
 
@@ -48,9 +48,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, reference.out, tolerance, kOperation, variant, name_of(shape));
 }
 
-}  // namespace
+}  // namespace layer_norm_cases
 
 std::vector<CaseResult> run_layer_norm_cases(compute::Backend& backend, CaseSet set) {
+  using namespace layer_norm_cases;
   std::vector<Shape> shapes = {{3, 64}, {5, 128, 4, true}, {2, 37, 1}, {4, 35, 1, true}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{0, 8},

@@ -10,7 +10,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace linear_cases {
 
 constexpr const char* kOperation = "linear";
 
@@ -145,9 +145,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace linear_cases
 
 std::vector<CaseResult> run_linear_cases(compute::Backend& backend, CaseSet set) {
+  using namespace linear_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     for (const Shape& shape : shapes_of(set)) {

@@ -5,7 +5,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace pointer_scores_cases {
 
 constexpr const char* kOperation = "pointer_scores";
 
@@ -48,9 +48,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, expected, tolerance, kOperation, variant, name_of(shape));
 }
 
-}  // namespace
+}  // namespace pointer_scores_cases
 
 std::vector<CaseResult> run_pointer_scores_cases(compute::Backend& backend, CaseSet set) {
+  using namespace pointer_scores_cases;
   std::vector<Shape> shapes = {{1, 2, 64, 0, 0}, {5, 23, 256, 4, 8}, {3, 7, 37, 1, 3}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(),

@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace qk_norm_rope_cases {
 
 using Norm = compute::QueryKeyNorm;
 
@@ -165,9 +165,10 @@ Result<std::vector<CaseResult>> run_one(compute::Backend& backend, const std::st
   return results;
 }
 
-}  // namespace
+}  // namespace qk_norm_rope_cases
 
 std::vector<CaseResult> run_qk_norm_rope_cases(compute::Backend& backend, CaseSet set) {
+  using namespace qk_norm_rope_cases;
   std::vector<Shape> shapes = {{4, 2, 64, 16, 5, 0, 0},
                                {8, 2, 256, 64, 3, 4, 8},
                                {2, 1, 32, 32, 7, 0, 0, false},

@@ -5,7 +5,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace rms_norm_cases {
 
 constexpr const char* kOperation = "rms_norm";
 
@@ -44,9 +44,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, expected, tolerance, kOperation, variant, name_of(shape, form));
 }
 
-}  // namespace
+}  // namespace rms_norm_cases
 
 std::vector<CaseResult> run_rms_norm_cases(compute::Backend& backend, CaseSet set) {
+  using namespace rms_norm_cases;
   std::vector<Shape> shapes = {{3, 64, 0, 0}, {5, 1024, 4, 8}, {2, 37, 1, 3}, {3, 128, 4, 0, 1, true}, {4, 37, 1, 0, 1, true}};
   if (set == CaseSet::full) {
     // 130,944 rows: 8 rows x 1023 tokens x 16 heads, past one grid dimension.

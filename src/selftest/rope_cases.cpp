@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace rope_cases {
 
 constexpr const char* kOperation = "rope";
 
@@ -56,9 +56,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, reference.out, tolerance, kOperation, variant, name_of(shape, form));
 }
 
-}  // namespace
+}  // namespace rope_cases
 
 std::vector<CaseResult> run_rope_cases(compute::Backend& backend, CaseSet set) {
+  using namespace rope_cases;
   std::vector<Shape> shapes = {{3, 4, 16, 0, 16}, {5, 3, 24, 8, 16, 2}, {4, 2, 32, 8, 16, 0, true}, {2, 3, 22, 0, 6, 1, true}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{0, 2, 8, 0, 8},

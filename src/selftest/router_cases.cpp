@@ -8,7 +8,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace router_cases {
 
 using compute::RouterScore;
 
@@ -204,9 +204,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace router_cases
 
 std::vector<CaseResult> run_router_cases(compute::Backend& backend, CaseSet set) {
+  using namespace router_cases;
   std::vector<CaseResult> results;
   const auto add = [&](const std::string& variant, const std::string& name, Result<CaseResult> result) {
     results.push_back(result ? *result : failed(kOperation, variant, name, result.error()));

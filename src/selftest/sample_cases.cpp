@@ -6,7 +6,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace sample_cases {
 
 constexpr const char* kOperation = "sample";
 constexpr uint32_t kRepeatedRowsMax = 4;
@@ -109,9 +109,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return result;
 }
 
-}  // namespace
+}  // namespace sample_cases
 
 std::vector<CaseResult> run_sample_cases(compute::Backend& backend, CaseSet set) {
+  using namespace sample_cases;
   std::vector<Shape> shapes = {{9, 100}, {4, 3000, Content::few_values, 3}, {2, 50, Content::one_nan}};
   if (set == CaseSet::full) {
     shapes.insert(shapes.end(), {{0, 8},

@@ -5,7 +5,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace segment_softmax_cases {
 
 constexpr const char* kOperation = "segment_softmax";
 
@@ -54,9 +54,10 @@ std::vector<uint32_t> ragged(uint32_t count, uint32_t most) {
   return lengths;
 }
 
-}  // namespace
+}  // namespace segment_softmax_cases
 
 std::vector<CaseResult> run_segment_softmax_cases(compute::Backend& backend, CaseSet set) {
+  using namespace segment_softmax_cases;
   std::vector<Data> cases = {{"lengths 3 1 64 65", {3, 1, 64, 65}}, {"20 ragged up to 255", ragged(20, 255)}};
   if (set == CaseSet::full) {
     cases.insert(cases.end(), {{"no segment", {}},

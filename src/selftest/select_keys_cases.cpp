@@ -8,7 +8,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace select_keys_cases {
 
 constexpr const char* kOperation = "select_keys";
 constexpr uint32_t kGuard = 0xabcd1234u;
@@ -163,9 +163,10 @@ std::vector<Shape> shapes_of(CaseSet set) {
   return shapes;
 }
 
-}  // namespace
+}  // namespace select_keys_cases
 
 std::vector<CaseResult> run_select_keys_cases(compute::Backend& backend, CaseSet set) {
+  using namespace select_keys_cases;
   std::vector<CaseResult> results;
   for_each_variant(backend, kOperation, results, [&](const std::string& variant) {
     // A software adapter runs light work with every variant, and heavy work, which its own choice is for, once.

@@ -5,7 +5,7 @@
 #include "selftest/case_tools.h"
 
 namespace chorus::selftest {
-namespace {
+namespace swiglu_cases {
 
 constexpr const char* kOperation = "swiglu";
 
@@ -41,9 +41,10 @@ Result<CaseResult> run_one(compute::Backend& backend, const std::string& variant
   return compare(backend, output, expected, tolerance, kOperation, variant, name_of(shape));
 }
 
-}  // namespace
+}  // namespace swiglu_cases
 
 std::vector<CaseResult> run_swiglu_cases(compute::Backend& backend, CaseSet set) {
+  using namespace swiglu_cases;
   std::vector<Shape> shapes = {{3, 64, 0, 0}, {5, 36, 4, 8}, {2, 37, 1, 3}, {4, 64, 0, 0, 500}};
   if (set == CaseSet::full) {
     // Grids past one dimension would take 800 MB: tests/kernel_limits_webgpu_test.cpp lowers the limit instead.

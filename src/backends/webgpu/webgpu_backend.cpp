@@ -39,7 +39,7 @@ class WebgpuBatch final : public compute::Batch {
  public:
   explicit WebgpuBatch(kernels::WebgpuContext context) : context_(context) {}
   ~WebgpuBatch() override {
-    if (recorded_) context_.device.discard();
+    if (recorded_ && context_.device.recording() == recording_) context_.device.discard();
   }
   WebgpuBatch(const WebgpuBatch&) = delete;
   WebgpuBatch& operator=(const WebgpuBatch&) = delete;
@@ -68,10 +68,11 @@ class WebgpuBatch final : public compute::Batch {
   Status sample(const compute::SampleArgs& args) override { return run(args); }
   Status copy(const compute::CopyArgs& args) override {
     CHORUS_TRY(compute::check(args));
-    recorded_ = true;
+    note_recording();
     return context_.device.copy(storage_of(args.source), args.source_offset, storage_of(args.target), args.target_offset, args.bytes);
   }
-  Status flush() override { return submit(); }
+  // A device that takes times reads them submit by submit: not more of these than it takes.
+  Status flush() override { return context_.device.capabilities().timestamps ? Status() : submit(); }
   Status submit() override {
     recorded_ = false;
     Status sent = context_.device.submit();
@@ -83,12 +84,18 @@ class WebgpuBatch final : public compute::Batch {
   template <typename Args>
   Status run(const Args& args) {
     CHORUS_TRY(compute::check(args));
-    recorded_ = true;
+    note_recording();
     return record(context_, args);
+  }
+
+  void note_recording() {
+    recorded_ = true;
+    recording_ = context_.device.recording();
   }
 
   kernels::WebgpuContext context_;
   bool recorded_ = false;
+  uint64_t recording_ = 0;  // the device's; a read may have submitted it since
 };
 
 class WebgpuBackend final : public compute::Backend {

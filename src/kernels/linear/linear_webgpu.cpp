@@ -416,7 +416,8 @@ Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capab
     CHORUS_TRY(require_other_buffer("linear", args.out, {args.norm.weight}));
   }
   const Product product{args, weight_of(args.weight), capabilities, wanted};
-  CHORUS_ASSIGN(std::vector<RowSlice> slices, slice_rows(args.out.rows, {args.x, args.out}, "linear", capabilities));
+  CHORUS_ASSIGN(std::vector<RowSlice> slices,
+                slice_rows(args.out.rows, {args.x, args.out, args.norm.weight ? args.norm.out : args.out}, "linear", capabilities));
   if (is_row_variant(wanted)) {
     // Forced: as many passes of its few rows as it takes.
     slices.clear();

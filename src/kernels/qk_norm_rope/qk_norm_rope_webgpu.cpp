@@ -95,12 +95,16 @@ class Recording {
   std::vector<gpu::Binding> tables_, rest_;
 };
 
+bool writes_to(const compute::Buffer* buffer, const compute::QkNormRopeArgs& args) {
+  return buffer != nullptr && (buffer == args.q_out.buffer || buffer == args.k_out.buffer || buffer == args.v_out.buffer);
+}
+
 // Whether queries, keys and values lie in one buffer that one binding holds, and go to three others.
 bool can_share_dispatch(const compute::QkNormRopeArgs& args, const gpu::Capabilities& capabilities) {
   constexpr uint32_t kStorageBuffers = 8;
   return args.q_gate.buffer == args.kv.buffer && args.kv.buffer->bytes() <= capabilities.storage_binding_bytes_max &&
          args.q_out.buffer != args.k_out.buffer && args.q_out.buffer != args.v_out.buffer && args.k_out.buffer != args.v_out.buffer &&
-         capabilities.storage_buffers_max >= kStorageBuffers;
+         !writes_to(args.k_weight, args) && !writes_to(args.q_weight, args) && capabilities.storage_buffers_max >= kStorageBuffers;
 }
 
 }  // namespace
