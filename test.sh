@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Runs the tests (docs/testing.md). Installs what is missing first (Debian 12 or newer; as root or through sudo).
-#   ./test.sh             every stage
-#   ./test.sh STAGE...    only these: static asan tsan unit shaders webgpu verify fuzz
+#   ./test.sh             static asan unit shaders webgpu verify
+#   ./test.sh all         these, then what CI runs besides: tsan benchmarks fuzz
+#   ./test.sh STAGE...    only these
 # Environment: CHORUS_NO_INSTALL=1 installs nothing. CHORUS_FUZZ_SECONDS: per fuzz target (60 with CI=true, else 10).
 # Every step says what it ran. A missing program, adapter, fixture or model is a failure, as is a test that skips itself.
 # The last line is `N passed, N failed`.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 
-all_stages=(static asan tsan unit shaders webgpu verify fuzz)
-[ $# -gt 0 ] || set -- "${all_stages[@]}"
+most_stages=(static asan unit shaders webgpu verify)
+all_stages=("${most_stages[@]}" tsan benchmarks fuzz)
+[ $# -gt 0 ] || set -- "${most_stages[@]}"
+[ "$*" != all ] || set -- "${all_stages[@]}"
 for stage in "$@"; do
   [[ " ${all_stages[*]} " == *" $stage "* ]] || { echo "test.sh: unknown stage $stage (known: ${all_stages[*]})" >&2; exit 2; }
 done
@@ -202,7 +205,7 @@ stage_tsan() {
   tests "threads, TSan" "${fixed_layout[@]}" build/tsan/tests/chorus_thread_tests "$only_most_threads"
 }
 
-build_dev() { build dev chorus chorus_tests chorus_webgpu_tests chorus_benchmarks; }
+build_dev() { build dev chorus chorus_tests chorus_webgpu_tests; }
 
 stage_unit() {
   build_dev || return 0
@@ -243,7 +246,7 @@ stage_verify() {
   job "moe-mini on cpu" "$program" verify "${moe[@]}" --device cpu
   for adapter in lavapipe swiftshader; do
     for dtype in f32 f16 bf16; do
-      if [ "$adapter" = swiftshader ] && [ "$dtype" != f32 ]; then continue; fi  # minutes each; the fixture's tests show them there
+      if [ "$adapter" = swiftshader ]; then continue; fi  # minutes; fixtures, of the same layers, run there
       job "kev-mini on $adapter, $dtype" on "$adapter" "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
     done
     for fixture in tests/data/*/golden.safetensors; do
@@ -257,6 +260,8 @@ stage_verify() {
   end_jobs
 }
 
+stage_benchmarks() { build dev chorus_benchmarks; }
+
 stage_fuzz() {
   build asan chorus_tests chorus chorus_fuzz_targets || return 0
   local source
@@ -269,7 +274,7 @@ stage_fuzz() {
 }
 
 if [ -z "${CHORUS_NO_INSTALL:-}" ]; then step "prerequisites" tools/install_prerequisites; fi
-if wants unit || wants shaders || wants webgpu || wants verify; then step "Dawn" tools/fetch_dawn; fi
+if wants unit || wants shaders || wants webgpu || wants verify || wants benchmarks; then step "Dawn" tools/fetch_dawn; fi
 if wants shaders; then step "shader compiler" tools/fetch_dawn --tools; fi
 if wants webgpu || wants verify; then step "SwiftShader" tools/fetch_swiftshader; fi
 find_adapters
