@@ -80,6 +80,30 @@ def checkpoint_cases(suite, folder):
     suite.refused("make-checkpoint: over another model", make, says=(str(out), "empty folder"))
     suite.finish()
     suite.note("the other model stays", None if (out / "config.json").read_bytes() == before else "it changed", done)
+    place, link, nowhere = folder / "empty place", folder / "link to a place", folder / "link to nothing"
+    place.mkdir()
+    link.symlink_to(place)
+    nowhere.symlink_to(folder / "nothing")
+    done = suite.run(["make-checkpoint", link, *make[2:]])
+    good = done.returncode == 0 and link.is_symlink() and (place / "config.json").exists() and not list(folder.glob("*.partial-*"))
+    suite.note("make-checkpoint through a link to an empty folder", None if good else "expected a model where the link leads", done)
+    suite.refused("make-checkpoint: a link to nothing", ["make-checkpoint", nowhere, *make[2:]], says=(str(nowhere), "empty folder"), missing_file=folder / "nothing")
+
+
+def null_case(suite, folder, variant):
+    """Text with a U+0000 in it is printed whole."""
+    ask = ["generate", "--max-tokens", "4", "--device", "cpu", "--model"]
+    tokens = json.loads(suite.run([*ask, MODEL, "--prompt", "The sky", "--json"]).stdout)["tokens"]
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    name = next(name for name, number in vocabulary.items() if number == tokens[0])
+    zero = "\u0100"  # byte 0, as byte-level tokenizers write it
+    vocabulary[name], vocabulary[zero] = vocabulary[zero], vocabulary[name]
+    model = variant(folder, MODEL, "first answer token is a zero byte", {"tokenizer.json": json.dumps(tokenizer).encode()})
+    expected = json.loads(suite.run([*ask, model, "--prompt", "The sky", "--json"]).stdout)["text"]
+    done = suite.run([*ask, model, "--prompt", "The sky", "--prompt", "The sky"])
+    good = len(expected) > 1 and expected[0] == "\0" and done.stdout == 2 * (expected + "\n").encode()
+    suite.note("a text with U+0000 is printed whole", None if good else f"expected {expected!r} twice", done)
 
 
 def language_cases(suite, folder, variant):
@@ -148,6 +172,7 @@ def language_cases(suite, folder, variant):
     suite.output_lost("perplexity", ["perplexity", MODEL, text, "--window", "64", *device])
     suite.output_lost("bench generate", ["bench", "generate", "--geometry", MODEL, "--prompt-tokens", "4", "--new-tokens", "2", "--repetitions", "1", "--warmup", "0", *device])
     checkpoint_cases(suite, folder)
+    null_case(suite, folder, variant)
     several = ["generate", "--model", MODEL, "--max-tokens", "4", *device]
     alone = suite.run([*several, "--prompt", "The sky", "--json", "--stats"])
     needed = json.loads(alone.stdout)["stats"]["sequence_bytes_peak"]

@@ -79,7 +79,7 @@ int generate_many(TextModel& model, const GenerateFlags& flags, const std::vecto
     } else if (flags.json) {
       print("%s\n", formats::json_dumps(text_json(*text, options.logprobs)).c_str());
     } else {
-      print("%s\n", text->text.c_str());
+      print_whole(text->text + "\n");
       if (options.logprobs) print_logprobs(model, *text);
     }
   }

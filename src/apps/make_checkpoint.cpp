@@ -60,8 +60,10 @@ class UnfinishedFolder {
     std::error_code code;
     if (target.filename().empty())
       return make_error(ErrorCode::invalid_argument, quote_text(target.string()) + ": expected the name of a folder");
-    const bool taken = std::filesystem::exists(std::filesystem::symlink_status(target, code));
-    if (taken && !(std::filesystem::is_directory(target, code) && std::filesystem::is_empty(target, code))) {
+    // Of the name itself: rename(2) does not put a folder in the place of a link.
+    const std::filesystem::file_status status = std::filesystem::symlink_status(target, code);
+    const bool taken = std::filesystem::exists(status);
+    if (taken && !(std::filesystem::is_directory(status) && std::filesystem::is_empty(target, code))) {
       return make_error(ErrorCode::invalid_argument, target.string() + ": expected a free name or an empty folder, found something there");
     }
     UnfinishedFolder folder;
@@ -72,6 +74,7 @@ class UnfinishedFolder {
                         unfinished.string() + ": cannot make the folder" + (code ? ": " + code.message() : ", it is there"));
     }
     folder.path_ = unfinished;
+    if (taken) CHORUS_TRY(folder.try_rename());
     return folder;
   }
   UnfinishedFolder(UnfinishedFolder&& other) noexcept : target_(std::move(other.target_)), path_(std::exchange(other.path_, {})) {}
@@ -92,6 +95,18 @@ class UnfinishedFolder {
 
  private:
   UnfinishedFolder() = default;
+
+  // There and back, while both folders are empty: what cannot be replaced, as a mount point cannot, is known before anything is written.
+  Status try_rename() {
+    std::error_code code;
+    std::filesystem::rename(path_, target_, code);
+    if (code) return make_error(ErrorCode::io_failed, target_.string() + ": cannot be replaced: " + code.message());
+    std::filesystem::rename(target_, path_, code);
+    if (!code) std::filesystem::create_directory(target_, code);
+    if (code) return make_error(ErrorCode::io_failed, target_.string() + ": cannot be replaced: " + code.message());
+    return {};
+  }
+
   std::filesystem::path target_, path_;  // no path: nothing to clean up
 };
 
@@ -103,13 +118,14 @@ Status make_checkpoint(const MakeFlags& flags) {
   options.progress = load_progress();
   CHORUS_ASSIGN(const std::vector<std::string> texts, texts_to_copy(flags));
   CHORUS_ASSIGN(const uint64_t bytes, models::random_checkpoint_bytes(config, options.dtype));
-  std::filesystem::path target = std::filesystem::path(flags.out).lexically_normal();
+  std::error_code code;
+  std::filesystem::path target = std::filesystem::weakly_canonical(flags.out, code);  // of a link, what it leads to
+  if (code) return make_error(ErrorCode::io_failed, flags.out + ": cannot follow the name: " + code.message());
   if (target.filename().empty()) target = target.parent_path();  // "name/"
   CHORUS_ASSIGN(UnfinishedFolder folder, UnfinishedFolder::create(target));
   CHORUS_TRY(check_disk(folder.path(), flags, bytes));
   CHORUS_TRY(models::write_random_checkpoint(folder.path(), config, options));
   for (const std::string& name : texts) {
-    std::error_code code;
     std::filesystem::copy_file(std::filesystem::path(flags.tokenizer) / name, folder.path() / name, code);
     if (code) return make_error(ErrorCode::io_failed, flags.out + "/" + name + ": cannot copy: " + code.message());
   }

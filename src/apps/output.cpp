@@ -25,6 +25,11 @@ void print(const char* format, ...) {
   va_end(arguments);
 }
 
+void print_whole(std::string_view text) {
+  errno = 0;
+  note(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
 bool print_now(std::string_view text) {
   errno = 0;
   return note(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);

@@ -9,6 +9,8 @@
 namespace chorus::apps {
 
 [[gnu::format(printf, 1, 2)]] void print(const char* format, ...);
+// As it is: text from a file or a model may hold U+0000, where %s ends.
+void print_whole(std::string_view text);
 // At once, for text that somebody watches. False when nobody gets it.
 bool print_now(std::string_view text);
 // Everything that was printed has arrived, or the first reason why not.

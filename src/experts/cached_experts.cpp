@@ -148,19 +148,10 @@ Status CachedExperts::run(compute::Batch& batch, const models::ExpertCall& call)
   CHORUS_CHECK(call.layer < store_.layers() && store_.experts(call.layer) > 0 && call.experts != nullptr && call.top_k > 0);
   {
     const Timer timer(times_.routes);
-    bool guesses = false;
-    if (prefetch_ && router_guess_) {
-      CHORUS_ASSIGN(guesses, router_guess_->record(batch, call));
-    }
-    CHORUS_TRY(batch.submit());
-    pending_.clear();
-    pending_device_.reset();
-    CHORUS_TRY(read_routes(call));
-    guesses_.clear();
-    if (guesses) {
-      CHORUS_ASSIGN(guesses_, router_guess_->read());
-    }
+    CHORUS_TRY(read_routes(batch, call));
   }
+  pending_.clear();
+  pending_device_.reset();
   CHORUS_TRY(collect_wanted(call));
   learn(call);
   cache_->drop_guesses_except(wanted_);
@@ -168,9 +159,19 @@ Status CachedExperts::run(compute::Batch& batch, const models::ExpertCall& call)
   return in_place_ ? run_in_place(batch, call) : run_on_device(batch, call);
 }
 
-Status CachedExperts::read_routes(const models::ExpertCall& call) {
+// The routes and, where guesses pay, the router's guess, by one read, which submits what was recorded.
+Status CachedExperts::read_routes(compute::Batch& batch, const models::ExpertCall& call) {
   routes_.resize(size_t{call.x.rows} * call.top_k);
-  if (routes_.empty()) return {};
+  guesses_.clear();
+  if (routes_.empty()) return batch.submit();
+  bool guessed = false;
+  if (prefetch_ && router_guess_ && guesses_pay_) {
+    CHORUS_ASSIGN(guessed, router_guess_->record(batch, call));
+  }
+  if (guessed) {
+    CHORUS_ASSIGN(guesses_, router_guess_->read(routes_));
+    return {};
+  }
   return backend_.read(*call.experts, 0, std::as_writable_bytes(std::span(routes_)));
 }
 
@@ -205,7 +206,7 @@ void CachedExperts::guess_next(const models::ExpertCall& call) {
   if (!prefetch_ || guessed_ || call.x.rows > RouterGuess::kRowsMax) return;
   guessed_ = true;
   const CacheStatistics numbers = cache_->statistics();
-  if (!judge_.worth_making(numbers.prefetches, numbers.prefetches_used)) return;
+  if (!std::exchange(guesses_pay_, judge_.worth_making(numbers.prefetches, numbers.prefetches_used))) return;
   auto keys = guesses_.empty() ? next_.likely(call.layer, routes_, wanted_.size()) : guesses_;
   if (device_) std::erase_if(keys, [&](ExpertKey key) { return device_->find(key).has_value(); });
   cache_->prefetch(keys);

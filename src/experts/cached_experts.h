@@ -2,9 +2,9 @@
 // same operation, whatever wave it falls into.
 //
 // Where the backend computes from host memory the bank's slots are the cache's slots, and experts are read in place. Elsewhere a bank in
-// device memory has a cache policy of its own and is filled from the cache in host memory. One call: submit what was recorded; read the
-// routes; take leases; then waves of expert_ffn, first with what is there while the rest is being read. A wave has at most as many experts
-// as the bank has slots; routes of other waves have kNoSlot.
+// device memory has a cache policy of its own and is filled from the cache in host memory. One call: read the routes, which submits what
+// was recorded; take leases; then waves of expert_ffn, first with what is there while the rest is being read. A wave has at most as many
+// experts as the bank has slots; routes of other waves have kNoSlot.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ class CachedExperts final : public models::ExpertExecutor {
   Status make_room(const Options& options);
   void pin(const ExpertUsage& usage);
 
-  Status read_routes(const models::ExpertCall& call);
+  Status read_routes(compute::Batch& batch, const models::ExpertCall& call);
   Status collect_wanted(const models::ExpertCall& call);
   void learn(const models::ExpertCall& call);
   void guess_next(const models::ExpertCall& call);
@@ -105,6 +105,7 @@ class CachedExperts final : public models::ExpertExecutor {
   NextExperts next_;
   std::unique_ptr<RouterGuess> router_guess_;
   GuessJudge judge_;
+  bool guesses_pay_ = true;         // as judged when the call before had taken what it wanted
   std::vector<ExpertKey> guesses_;  // of the router, for the layer after this call's
 
   std::shared_ptr<compute::Buffer> slots_buffer_;

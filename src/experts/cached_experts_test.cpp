@@ -123,5 +123,50 @@ TEST(CachedExperts, WhatTheNextLayerWantsIsThereBeforeItAsks) {
   EXPECT_LE(2 * guessing.misses, plain.misses);
 }
 
+// Numbers of no meaning, so that a router's guess says nothing about routes that are drawn.
+class DrawnRouters final : public formats::WeightSource {
+ public:
+  bool has(std::string_view) const override { return true; }
+  Result<std::vector<uint64_t>> shape(std::string_view) const override { return make_error(ErrorCode::unsupported, "drawn routers"); }
+  Result<formats::FileDType> stored_type(std::string_view) const override { return make_error(ErrorCode::unsupported, "drawn routers"); }
+  std::vector<std::string> names() const override { return {}; }
+  Status read_rows(std::string_view, uint64_t first_row, uint64_t, std::span<float> out) const override {
+    testing::Draw draw(static_cast<uint32_t>(first_row) + 99);
+    for (float& value : out) value = static_cast<float>(draw.below(257)) / 128.0f - 1;
+    return {};
+  }
+};
+
+TEST(CachedExperts, RoutersGuessOnlyWhileTheirGuessesComeTrue) {
+  backends::CpuOptions cpu;
+  cpu.threads = 2;
+  cpu.profile = true;
+  const auto backend = backends::create_cpu_backend(cpu);
+  const FakeStore store({16, 16, 16, 16}, kShape);
+  const DrawnRouters weights;
+  models::Blueprint blueprint = testing::blueprint_of(store, testing::kTopK);
+  for (models::LayerSpec& layer : blueprint.layers) std::get<models::MoeSpec>(layer.feed_forward).router.weight = "router";
+  auto guess = RouterGuess::create(*backend, blueprint, weights, DType::f32);
+  ASSERT_TRUE(guess.ok() && (*guess)->take_routers({}).ok());
+  auto guessing = CachedExperts::create(*backend, blueprint, store, {12, 12, true, 2, std::move(guess).value()}, {});
+  auto plain = CachedExperts::create(*backend, blueprint, store, {12, 12, false, 2, nullptr}, {});
+  ASSERT_TRUE(guessing.ok() && plain.ok());
+  constexpr uint32_t kCalls = 400;
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    const auto call = testing::make_call(store, i % 4, 1 + i % 2, testing::kTopK, i);
+    const auto found = testing::run_pass(*backend, **guessing, std::span(&call, 1), kShape.hidden, testing::kTopK);
+    const auto expected = testing::run_pass(*backend, **plain, std::span(&call, 1), kShape.hidden, testing::kTopK);
+    ASSERT_TRUE(found.ok() && expected.ok());
+    ASSERT_TRUE(testing::same_bits(*found, *expected)) << i;
+  }
+  EXPECT_GE((*guessing)->cache_statistics().prefetches, GuessJudge::kWindow);
+  uint32_t guesses = 0;
+  const auto times = backend->take_kernel_times();
+  ASSERT_TRUE(times.ok());
+  for (const compute::KernelTime& time : *times) guesses += time.kernel == "router" ? time.calls : 0;
+  EXPECT_GT(guesses, 0u);
+  EXPECT_LT(guesses, kCalls / 4);  // three of four calls have a layer after them
+}
+
 }  // namespace
 }  // namespace chorus::experts

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +11,11 @@
 #include "experts/cached_experts.h"
 #include "experts/resident_experts.h"
 #include "experts/store_test_tools.h"
+#include "formats/test_tools.h"
 
 namespace chorus::experts::testing {
+
+using formats::testing::same_bits;
 
 class Draw {
  public:
@@ -95,10 +97,6 @@ inline Result<std::vector<float>> run_pass(compute::Backend& backend, models::Ex
   }
   executor.end_pass();
   return all;
-}
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 constexpr uint32_t kTopK = 3;

@@ -36,7 +36,7 @@ Result<std::unique_ptr<RouterGuess>> RouterGuess::create(compute::Backend& backe
   }
   const uint64_t routes_bytes = uint64_t{kRowsMax} * compute::kExpertsPerTokenMax * sizeof(uint32_t);
   CHORUS_ASSIGN(guess->logits_, backend.create_buffer(uint64_t{kRowsMax} * experts_max * sizeof(float), "guessed router logits"));
-  CHORUS_ASSIGN(guess->experts_, backend.create_buffer(routes_bytes, "guessed experts"));
+  CHORUS_ASSIGN(guess->experts_, backend.create_buffer(2 * routes_bytes, "guessed experts"));
   CHORUS_ASSIGN(guess->weights_, backend.create_buffer(routes_bytes, "guessed weights"));
   return guess;
 }
@@ -81,12 +81,15 @@ Result<bool> RouterGuess::record(compute::Batch& batch, const models::ExpertCall
   layer_ = router.next;
   top_k_ = spec.top_k;
   routes_ = x.rows * spec.top_k;
+  constexpr uint64_t kBytes = sizeof(uint32_t);
+  CHORUS_TRY(batch.copy({call.experts, 0, experts_.get(), routes_ * kBytes, uint64_t{x.rows} * call.top_k * kBytes}));
   return true;
 }
 
-Result<std::vector<ExpertKey>> RouterGuess::read() {
-  std::vector<uint32_t> routes(routes_);
+Result<std::vector<ExpertKey>> RouterGuess::read(std::span<uint32_t> call_routes) {
+  std::vector<uint32_t> routes(routes_ + call_routes.size());
   CHORUS_TRY(backend_.read(*experts_, 0, std::as_writable_bytes(std::span(routes))));
+  std::copy(routes.begin() + routes_, routes.end(), call_routes.begin());
   std::vector<ExpertKey> keys;
   for (uint32_t rank = 0; rank < top_k_; ++rank) {
     for (uint32_t at = rank; at < routes_; at += top_k_) {

@@ -29,10 +29,11 @@ class RouterGuess {
   Status take_routers(std::span<const std::shared_ptr<compute::Weight>> routers);
   static uint64_t copied_bytes(const models::Blueprint& blueprint, DType dtype);
 
-  // Records the guess for the layer after call.layer; false when there is none to make (the last layer, too many rows).
+  // Records the guess for the layer after call.layer, and a copy of the call's routes behind it, so that one read gives both; false when
+  // there is no guess to make (the last layer, too many rows).
   Result<bool> record(compute::Batch& batch, const models::ExpertCall& call);
-  // What was recorded and has been submitted: experts of next layer, best ranks of all rows first, each once.
-  Result<std::vector<ExpertKey>> read();
+  // What was recorded: the call's routes, and experts of the next layer, best ranks of all rows first, each once.
+  Result<std::vector<ExpertKey>> read(std::span<uint32_t> call_routes);
 
  private:
   struct Router {
@@ -50,7 +51,8 @@ class RouterGuess {
   uint32_t hidden_;
   DType dtype_;
   std::vector<Router> routers_;  // by layer
-  std::shared_ptr<compute::Buffer> logits_, experts_, weights_;
+  std::shared_ptr<compute::Buffer> logits_, weights_;
+  std::shared_ptr<compute::Buffer> experts_;     // guessed, then those of the call
   uint32_t layer_ = 0, routes_ = 0, top_k_ = 0;  // of the recorded guess
 };
 

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using testing::expect_error;
 using testing::read_all;
 using testing::replaced;
+using testing::same_bits;
 using testing::TemporaryFolder;
 
 const fs::path kModels = CHORUS_MODELS;
@@ -39,10 +40,6 @@ std::vector<float> read_weight(const WeightSource& weights, const std::string& n
   const auto status = weights.read_rows(name, 0, matrix.rows, values);
   EXPECT_TRUE(status.ok()) << status.error().to_line();
   return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 std::vector<float> read_tensor(const TensorStore& store, const std::string& name) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -71,6 +72,11 @@ inline std::string replaced(std::string text, std::string_view from, std::string
     return text;
   }
   return text.replace(at, from.size(), to);
+}
+
+// Equal as memory: -0 is not 0, and one NaN is itself.
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 // An error that is one clear line and says `part`.

@@ -164,16 +164,16 @@ void Scheduler::admit() {
 
 // The snapshot that a request starts from takes memory beside its sequence: without it the whole prompt is read.
 Status Scheduler::open_anyhow(Running& running) {
-  Status opened = open_sequence(running);
+  Status opened = open_sequence(running, first_capacity(running));
   if (opened || opened.error().code != ErrorCode::out_of_memory || !running.request.start || !running_.empty()) return opened;
   running.request.start.reset();
   ++stats_.starts_given_up;
-  return open_sequence(running);
+  return open_sequence(running, first_capacity(running));
 }
 
-Status Scheduler::open_sequence(Running& running) {
+Status Scheduler::open_sequence(Running& running, uint32_t capacity) {
   const models::Sequence* start = running.request.start ? running.request.start->sequence.get() : nullptr;
-  CHORUS_ASSIGN(running.sequence, make_sequence(start, std::max(first_capacity(running), running.start_size())));
+  CHORUS_ASSIGN(running.sequence, make_sequence(start, std::max(capacity, running.start_size())));
   running.read = running.start_size();
   return {};
 }
@@ -250,9 +250,15 @@ void Scheduler::recover(const std::vector<Running*>& lost, const Error& error) {
     for (Running* running : lost) finish(*running, FinishReason::failed, error);
     return;
   }
-  for (Running* running : lost) running->sequence.reset();  // all first: room for each other
+  // All go before the first is rebuilt: room for each other. At the size that it had: growing anew would take old and new at once.
+  std::vector<uint32_t> capacities;
   for (Running* running : lost) {
-    Status built = rebuild(*running);
+    capacities.push_back(running->sequence->capacity());
+    running->sequence.reset();
+  }
+  for (size_t i = 0; i < lost.size(); ++i) {
+    Running* running = lost[i];
+    Status built = rebuild(*running, capacities[i]);
     Result<models::Logits> logits = built ? advance(*running, 1) : Result<models::Logits>(std::move(built).error());
     if (logits) {
       choose({running}, *logits);
@@ -263,9 +269,9 @@ void Scheduler::recover(const std::vector<Running*>& lost, const Error& error) {
 }
 
 // The same chunks and steps as before, so that every bit is the same.
-Status Scheduler::rebuild(Running& running) {
+Status Scheduler::rebuild(Running& running, uint32_t capacity) {
   const uint32_t target = std::exchange(running.read, 0);
-  CHORUS_TRY(open_sequence(running));
+  CHORUS_TRY(open_sequence(running, capacity));
   while (running.read < target) {
     const uint32_t tokens = running.read < running.prompt_size() ? std::min(options_.chunk, running.prompt_size() - running.read) : 1;
     CHORUS_TRY(advance(running, tokens));

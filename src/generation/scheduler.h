@@ -95,7 +95,7 @@ class Scheduler {
   uint64_t bytes_held() const;
   Result<std::unique_ptr<models::Sequence>> make_sequence(const models::Sequence* from, uint32_t capacity);
   SnapshotPtr snapshot(std::unique_ptr<models::Sequence> sequence, std::vector<uint32_t> tokens);
-  Status open_sequence(Running& running);
+  Status open_sequence(Running& running, uint32_t capacity);
   Status open_anyhow(Running& running);
   Status ensure_room(Running& running, uint32_t tokens);
   bool has_room(Running& running);
@@ -104,7 +104,7 @@ class Scheduler {
   uint32_t first_capacity(const Running& running) const;
   void decode();
   void recover(const std::vector<Running*>& lost, const Error& error);
-  Status rebuild(Running& running);
+  Status rebuild(Running& running, uint32_t capacity);
   void read_chunk();
   Result<models::Logits> advance(Running& running, uint32_t tokens);
   void choose(const std::vector<Running*>& rows, const models::Logits& logits);

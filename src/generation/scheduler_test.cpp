@@ -512,6 +512,49 @@ TEST(Scheduler, ASequenceThatMustGrowWaitsForOthersToEnd) {
   EXPECT_LE(scheduler.stats().sequence_bytes_peak, 1200u);
 }
 
+// A sequence that has grown is rebuilt at its size: growing again would need room for the old one and the new one, which is there no more.
+TEST(Scheduler, AFailedCallTakesNoRoomThatItDidNotHave) {
+  ToyModel model(kVocabulary, 4096);
+  SchedulerOptions options;
+  options.sequence_bytes_max = 1000;
+  options.chunk = 4;
+  Scheduler scheduler(model, options);
+  const GenerationRequest grows = request_of(prompt_of(1, 10), 400), fails = request_of(std::vector<uint32_t>{96, 1}, 10),
+                          reads = request_of(prompt_of(3, 140), 5);
+  const std::vector<uint32_t> doomed = expected_tokens(model, fails);
+  ASSERT_NE(grows.prompt[5], doomed[3]);
+  ASSERT_NE(reads.prompt[5], doomed[3]);
+  model.fails = [&](uint32_t token, uint32_t position) -> std::optional<Error> {
+    if (position != 5 || token != doomed[3]) return {};
+    return make_error(ErrorCode::io_failed, "planned");
+  };
+  std::map<RequestId, Outcome> outcomes;
+  const RequestId a = *scheduler.submit(grows);
+  uint32_t step = 0;
+  for (; outcomes[a].tokens.size() < 300; ++step) {
+    ASSERT_LT(step, 1000u);
+    collect(outcomes, scheduler.step(), step);
+  }
+  ASSERT_EQ(scheduler.stats().sequence_bytes, 622u) << "it has grown, from 366 bytes";
+  const RequestId b = *scheduler.submit(fails), c = *scheduler.submit(reads);  // 112 and 245 bytes
+  for (; !outcomes[b].reason; ++step) {
+    ASSERT_LT(step, 1000u);
+    collect(outcomes, scheduler.step(), step);
+  }
+  EXPECT_TRUE(outcomes[c].tokens.empty()) << "its prompt is still being read: the failed call was not of it";
+  for (auto& [id, outcome] : run_all(scheduler)) {
+    Outcome& whole = outcomes[id];
+    whole.tokens.insert(whole.tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
+    whole.reason = outcome.reason;
+    whole.error = outcome.error;
+  }
+  EXPECT_EQ(outcomes[b].error ? outcomes[b].error->message : "", "planned");
+  EXPECT_EQ(outcomes[a].tokens, expected_tokens(model, grows)) << (outcomes[a].error ? outcomes[a].error->to_line() : "");
+  EXPECT_EQ(outcomes[c].tokens, expected_tokens(model, reads)) << (outcomes[c].error ? outcomes[c].error->to_line() : "");
+  EXPECT_GE(scheduler.stats().replayed_tokens, 300u);
+  EXPECT_LE(scheduler.stats().sequence_bytes_peak, 1000u);
+}
+
 TEST(Scheduler, WhereAllWaitForRoomTheYoungestEnds) {
   ToyModel model(kVocabulary, 4096);
   SchedulerOptions options;

@@ -390,6 +390,8 @@ TextModelStats LoadedTextModel::stats() {
   stats.device_bytes_peak = backend.bytes_peak();
   if (auto times = backend.take_kernel_times()) {
     for (const compute::KernelTime& time : *times) stats.kernels.push_back({time.kernel, time.calls, time.milliseconds / 1000});
+  } else if (options_.log) {
+    options_.log("kernel times: " + times.error().to_line());
   }
   return stats;
 }

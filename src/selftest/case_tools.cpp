@@ -69,21 +69,9 @@ Result<StridedInput> make_input(compute::Backend& backend, std::span<const float
   return input;
 }
 
-std::vector<std::string> variants_to_run(const compute::Backend& backend, const std::string& operation) {
-  std::vector<std::string> variants = backend.variants(operation);
-#ifdef __SANITIZE_THREAD__
-  const auto is_lesser = [best = variants.empty() ? "" : variants.front()](const std::string& variant) {
-    const std::string target = variant.substr(0, variant.find('.'));
-    return !best.starts_with(target) && (target == "avx2" || target == "sse4" || target == "emu128");
-  };
-  std::erase_if(variants, is_lesser);
-#endif
-  return variants;
-}
-
 void for_each_variant(compute::Backend& backend, const std::string& operation, std::vector<CaseResult>& results,
                       const std::function<void(const std::string&)>& body) {
-  const std::vector<std::string> variants = variants_to_run(backend, operation);
+  const std::vector<std::string> variants = backend.variants(operation);
   for (const std::string& variant : variants) {
     if (Status forced = backend.force_variant(operation, variant); !forced.ok()) {
       results.push_back(failed(operation, variant, "force", forced.error()));

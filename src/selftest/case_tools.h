@@ -68,9 +68,6 @@ struct StridedInput {
 Result<StridedInput> make_input(compute::Backend& backend, std::span<const float> values, uint32_t rows, uint32_t cols, uint32_t stride,
                                 uint64_t offset);
 
-// All of backend.variants(operation). Under ThreadSanitizer those of the best instruction set alone: the others cut the same tasks.
-std::vector<std::string> variants_to_run(const compute::Backend& backend, const std::string& operation);
-
 // Calls `body` with every variant of the operation, forced, and, where there is a choice, with "" (the backend's own). Leaves none forced.
 void for_each_variant(compute::Backend& backend, const std::string& operation, std::vector<CaseResult>& results,
                       const std::function<void(const std::string&)>& body);

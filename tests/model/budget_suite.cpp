@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,12 +12,18 @@
 #include <vector>
 
 #include "experts/expert_system.h"
+#include "formats/test_tools.h"
+#include "model/suite_tools.h"
 #include "models/language_checkpoint.h"
 #include "models/language_model.h"
 
 namespace chorus::budget_suite {
 
 namespace {
+
+using formats::testing::same_bits;
+using suite_tools::relative_difference;
+using suite_tools::some_tokens;
 
 constexpr uint32_t kPromptTokens = 66;
 constexpr std::array<uint32_t, 4> kPieces = {kPromptTokens, 64, 7, 1};
@@ -37,20 +42,6 @@ struct Outcome {
   Rows alone, together;
   experts::ExpertStatistics numbers;
 };
-
-bool same_bits(const Rows& a, const Rows& b) {
-  return !a.empty() && a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-std::vector<uint32_t> some_tokens(uint32_t count, uint32_t vocabulary, uint32_t seed) {
-  std::vector<uint32_t> tokens(count);
-  uint64_t state = seed;
-  for (uint32_t& token : tokens) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    token = static_cast<uint32_t>((state >> 33) % vocabulary);
-  }
-  return tokens;
-}
 
 // One model and what is asked of it.
 class Run {
@@ -129,17 +120,6 @@ Result<Outcome> run_under(compute::Backend& backend, const models::LanguageCheck
   return outcome;
 }
 
-double relative_difference(const Rows& found, const Rows& expected) {
-  double difference = 0, norm = 0;
-  EXPECT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    const double error = static_cast<double>(found[i]) - expected[i];
-    difference += error * error;
-    norm += static_cast<double>(expected[i]) * expected[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
 void expect_budget_was_tight(const experts::ExpertStatistics& numbers, const Setting& setting, uint64_t layers) {
   EXPECT_FALSE(numbers.resident) << setting.text();
   EXPECT_EQ(numbers.host_slots, setting.experts);
@@ -179,6 +159,7 @@ void check_budgets(compute::Backend& backend, std::string_view fixture) {
   const auto expected = run_under(backend, *checkpoint, {});
   ASSERT_TRUE(expected.ok()) << expected.error().to_line();
   EXPECT_TRUE(expected->numbers.resident);
+  ASSERT_FALSE(expected->alone.empty());
   EXPECT_TRUE(same_bits(expected->alone, expected->together)) << fixture << ": company changes bits";
   const Rows& whole = expected->by_pieces.at(kPromptTokens);
   for (const auto& [piece, rows] : expected->by_pieces) {

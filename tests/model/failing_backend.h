@@ -16,6 +16,7 @@ struct FailurePlan {
   // Calls of create_buffer (out_of_memory) and read (device_lost) that still succeed; negative: all.
   int buffers_left = -1;
   int reads_left = -1;
+  bool times_fail = false;                  // take_kernel_times
   std::map<std::string, int> weights_made;  // how often, by name
   // Called before every read and before every batch, for failures that come from the device itself.
   std::function<void()> before_read, before_batch;
@@ -65,7 +66,10 @@ class FailingBackend final : public compute::Backend {
   std::vector<std::string> variants(std::string_view operation) const override { return inner_->variants(operation); }
   Status force_variant(std::string_view operation, std::string_view variant) override { return inner_->force_variant(operation, variant); }
   Result<compute::DevicePeak> measure_peak() override { return inner_->measure_peak(); }
-  Result<std::vector<compute::KernelTime>> take_kernel_times() override { return inner_->take_kernel_times(); }
+  Result<std::vector<compute::KernelTime>> take_kernel_times() override {
+    if (plan_->times_fail) return make_error(ErrorCode::internal, "planned failure: no times");
+    return inner_->take_kernel_times();
+  }
 
  private:
   std::unique_ptr<compute::Backend> inner_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "experts/expert_reader.h"
 #include "experts/resident_experts.h"
+#include "model/suite_tools.h"
 #include "models/language_checkpoint.h"
 #include "models/language_model.h"
 #include "verify/language_runner.h"
@@ -21,6 +21,9 @@ namespace chorus::language_suite {
 
 namespace {
 
+using suite_tools::must;
+using suite_tools::relative_difference;
+
 const std::filesystem::path kData = CHORUS_TEST_DATA;
 const std::filesystem::path kModels = CHORUS_MODELS;
 constexpr std::array<std::string_view, 12> kFixtures = {"deepseek_v3", "deepseek_v32", "glm4_moe",  "glm_moe_dsa",
@@ -28,14 +31,7 @@ constexpr std::array<std::string_view, 12> kFixtures = {"deepseek_v3", "deepseek
                                                         "qwen3",       "qwen3_5_text", "qwen3_moe", "qwen3_5_moe_text"};
 constexpr uint32_t kVocabulary = 512;  // of every fixture
 
-template <typename T>
-T must(Result<T> result) {
-  if (!result.ok()) {
-    ADD_FAILURE() << result.error().to_line();
-    std::abort();  // a test without its model has failed; going on would only hide why
-  }
-  return std::move(result).value();
-}
+std::vector<uint32_t> some_tokens(uint32_t count, uint32_t seed) { return suite_tools::some_tokens(count, kVocabulary, seed); }
 
 struct Loaded {
   models::LanguageCheckpoint checkpoint;
@@ -56,16 +52,6 @@ Loaded load(compute::Backend& backend, std::string_view fixture, uint32_t rows_m
   return loaded;
 }
 
-std::vector<uint32_t> some_tokens(uint32_t count, uint32_t seed) {
-  std::vector<uint32_t> tokens(count);
-  uint64_t state = seed;
-  for (uint32_t& token : tokens) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    token = static_cast<uint32_t>((state >> 33) % kVocabulary);
-  }
-  return tokens;
-}
-
 std::vector<float> values_of(compute::Backend& backend, const models::Logits& logits) {
   std::vector<float> values(static_cast<size_t>(logits.rows) * kVocabulary);
   const Status read = backend.read(*logits.buffer, 0, std::as_writable_bytes(std::span(values)));
@@ -77,17 +63,6 @@ std::vector<float> step(models::LanguageModel& model, models::Sequence& sequence
                         uint32_t following = 0) {
   const models::SequenceStep one{&sequence, tokens, following};
   return values_of(model.backend(), must(model.forward(std::span(&one, 1), models::OutputRows::last)));
-}
-
-double relative_difference(const std::vector<float>& found, const std::vector<float>& expected) {
-  double difference = 0, norm = 0;
-  EXPECT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    const double error = static_cast<double>(found[i]) - expected[i];
-    difference += error * error;
-    norm += static_cast<double>(expected[i]) * expected[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 void expect_pass(const verify::Report& report, size_t lines, std::string_view what) {

@@ -11,6 +11,7 @@
 
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
+#include "model/suite_tools.h"
 #include "models/qwen35.h"
 #include "verify/language_runner.h"
 #include "verify/verify.h"
@@ -19,17 +20,12 @@ namespace chorus::model_suite {
 
 namespace {
 
+using suite_tools::must;
+using suite_tools::relative_difference;
+using suite_tools::some_tokens;
+
 const std::filesystem::path kData = CHORUS_TEST_DATA;
 const std::filesystem::path kModels = CHORUS_MODELS;
-
-template <typename T>
-T must(Result<T> result) {
-  if (!result.ok()) {
-    ADD_FAILURE() << result.error().to_line();
-    std::abort();  // a test without its model has failed; going on would only hide why
-  }
-  return std::move(result).value();
-}
 
 formats::Checkpoint kev_mini() {
   formats::OpenOptions open;
@@ -43,17 +39,6 @@ void expect_pass(const verify::Report& report, size_t lines) {
     EXPECT_TRUE(line.pass) << line.name << ": " << line.detail << " (logits " << line.logit_error << ", probabilities "
                            << line.probability_error << ")";
   }
-}
-
-// Token ids of no meaning, the same everywhere.
-std::vector<uint32_t> some_tokens(uint32_t count, uint32_t vocabulary, uint32_t seed) {
-  std::vector<uint32_t> tokens(count);
-  uint64_t state = seed;
-  for (uint32_t& token : tokens) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    token = static_cast<uint32_t>((state >> 33) % vocabulary);
-  }
-  return tokens;
 }
 
 engine::BranchQuery some_branch(uint32_t tokens, uint32_t options, uint32_t vocabulary, uint32_t seed) {
@@ -140,18 +125,6 @@ class NudgedEmbedding final : public formats::WeightSource {
  private:
   const formats::WeightSource& inner_;
 };
-
-double relative_difference(std::span<const float> found, std::span<const float> expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    const double error = static_cast<double>(found[i]) - expected[i];
-    difference += error * error;
-    norm += static_cast<double>(expected[i]) * expected[i];
-  }
-  EXPECT_GT(norm, 0);
-  return std::sqrt(difference / norm);
-}
 
 struct ReadPrompt {
   models::StateValues state;

@@ -16,8 +16,8 @@ void check_fixture_against_reference(compute::Backend& backend, DType dtype);
 void check_hidden_states_in_pieces(compute::Backend& backend);
 void check_kev_mini_against_reference(compute::Backend& backend, DType dtype);
 
-// Any split of a prompt gives the same state and logits to 2e-5, norm of the difference by norm. Each tensor of the state by itself differs by no
-// more than four times what it moves when every number of the embedding is moved to a neighbouring float (docs/testing.md).
+// Any split of a prompt gives the same state and logits to 2e-5, norm of the difference by norm. Each tensor of the state by itself differs
+// by no more than four times what it moves when every number of the embedding is moved to a neighbouring float (docs/testing.md).
 void check_prompt_splits(compute::Backend& backend);
 
 // Calls of so many questions, 9 among them: together or alone within 1e-5; repeated, in other orders of calls and of questions

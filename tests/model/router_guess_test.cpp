@@ -38,10 +38,13 @@ TEST(RouterGuess, UsesTheModelsRouters) {
   // And guesses are made: the second layer's experts are read ahead.
   auto sequence = (*loaded)->new_sequence(40);
   ASSERT_TRUE(sequence.ok());
+  uint32_t reads = 0;
+  plan->before_read = [&] { ++reads; };
   for (uint32_t token = 0; token < 30; ++token) {
     const models::SequenceStep step{sequence->get(), std::span<const uint32_t>(&token, 1)};
     ASSERT_TRUE((*loaded)->forward(std::span(&step, 1), models::OutputRows::last).ok());
   }
+  EXPECT_EQ(reads, 30u * sizes.layers) << "one a layer: routes and guess together";
   EXPECT_GT((*system)->statistics().cache.prefetches, 0u);
   // Without a model the second layer's router is loaded.
   const auto alone = std::make_shared<FailurePlan>();

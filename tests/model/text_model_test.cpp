@@ -267,6 +267,25 @@ TEST(TextModel, ADeviceThatWasLostIsMadeAnew) {
   EXPECT_EQ(ids_of(*again), golden.ids);
 }
 
+TEST(TextModel, KernelTimesThatCannotBeReadAreSaid) {
+  auto plan = std::make_shared<FailurePlan>();
+  std::vector<std::string> lines;
+  TextModelOptions options = cpu_options();
+  options.log = [&](std::string_view line) { lines.emplace_back(line); };
+  auto model = load_text_model(options, [plan](const BackendRequest&) -> Result<BackendChoice> {
+    BackendChoice choice;
+    choice.backend = std::make_unique<FailingBackend>(backends::create_cpu_backend({}), plan);
+    return choice;
+  });
+  ASSERT_TRUE(model.ok()) << model.error().to_line();
+  plan->times_fail = true;
+  lines.clear();
+  EXPECT_TRUE((*model)->stats().kernels.empty());
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("kernel times: "), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("planned failure: no times"), std::string::npos) << lines[0];
+}
+
 TEST(TextModel, BadFilesAndRequestsAreOneLine) {
   expect_error(TextModel::load(cpu_options("no-such-model")), "no-such-model");
   expect_error(shipped().chat({}), "at least one");
