@@ -17,13 +17,23 @@ namespace {
 
 using selftest::Random;
 
+// Sanitizers look at every path, for which the quick cases do; the full ones run optimised, between sentinels.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+constexpr auto kCases = kSanitized ? selftest::CaseSet::quick : selftest::CaseSet::full;
+
 class OperationsCpu : public testing::TestWithParam<std::tuple<uint32_t, selftest::OperationCases>> {};
 
 TEST_P(OperationsCpu, MatchesItsReference) {
   const auto& [threads, operation] = GetParam();
   auto backend = backends::create_cpu_backend({.threads = threads});
   ASSERT_TRUE(backend->fallbacks().empty());
-  const std::vector<selftest::CaseResult> results = operation.run(*backend, selftest::CaseSet::full);
+  const std::vector<selftest::CaseResult> results = operation.run(*backend, kCases);
   ASSERT_FALSE(results.empty()) << "no case ran";
   for (const std::string& variant : backend->variants(operation.operation)) {
     const auto of_variant = [&](const selftest::CaseResult& result) { return result.variant == variant; };

@@ -38,7 +38,7 @@ TEST_F(ModelOnCpu, KevMiniMatchesReference) {
 }
 TEST_F(ModelOnCpu, AnySplitOfAPromptIsTheSame) { model_suite::check_prompt_splits(*backend_); }
 TEST_F(ModelOnCpu, QuestionsTogetherOrAlone) {
-  model_suite::check_question_batches(*backend_, kSanitized ? std::set<uint32_t>{1, 8, 9, 64} : std::set<uint32_t>{1, 8, 9, 64, 500});
+  model_suite::check_question_batches(*backend_, kSanitized ? std::set<uint32_t>{1, 8, 9} : std::set<uint32_t>{1, 8, 9, 64, 500});
 }
 TEST_F(ModelOnCpu, SmallPasses) { model_suite::check_small_passes(*backend_); }
 TEST_F(ModelOnCpu, TwoPrefixes) { model_suite::check_two_prefixes(*backend_); }
