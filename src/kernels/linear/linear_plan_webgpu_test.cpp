@@ -139,6 +139,21 @@ TEST(LinearPlan, TheForcedRowVariantTakesEightRowsAtATime) {
   EXPECT_EQ(plan->steps[2].params.result_offset, 16u * 12u);
 }
 
+TEST(LinearPlan, PassesOfTheForcedRowVariantFitTheirBindings) {
+  gpu::Capabilities narrow = base_adapter();
+  narrow.storage_binding_bytes_max = 16384;
+  Product product(11, 3, 1160);  // three rows of x fit
+  auto plan = plan_linear(product.args, narrow, "row");
+  ASSERT_TRUE(plan.ok()) << plan.error().to_line();
+  uint32_t next = 0;
+  for (const LinearStep& step : plan->steps) {
+    EXPECT_EQ(step.slice.first, next);
+    EXPECT_LE(step.slice.count, 3u);
+    next += step.slice.count;
+  }
+  EXPECT_EQ(next, 11u);
+}
+
 TEST(LinearPlan, AProductThatFillsTheDeviceIsNotSplit) {
   Product product(2048, 18432, 2560);
   auto plan = plan_linear(product.args, big_adapter(), "");

@@ -420,10 +420,13 @@ Result<LinearPlan> plan_linear(const compute::LinearArgs& args, const gpu::Capab
                 slice_rows(args.out.rows, {args.x, args.out, args.norm.weight ? args.norm.out : args.out}, "linear", capabilities));
   if (is_row_variant(wanted)) {
     // Forced: as many passes of its few rows as it takes.
-    slices.clear();
-    for (uint32_t first = 0; first < args.out.rows; first += kRowVariantRowsMax) {
-      slices.push_back({first, std::min(kRowVariantRowsMax, args.out.rows - first)});
+    std::vector<RowSlice> passes;
+    for (const RowSlice& slice : slices) {
+      for (uint32_t done = 0; done < slice.count; done += kRowVariantRowsMax) {
+        passes.push_back({slice.first + done, std::min(kRowVariantRowsMax, slice.count - done)});
+      }
     }
+    slices = std::move(passes);
   }
   for (const RowSlice& slice : slices) {
     for (const WeightPart& part : parts_of(product, slice.count)) {
