@@ -5,11 +5,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-if [ -z "${CHORUS_NO_INSTALL:-}" ]; then tools/install_prerequisites build run; fi
+if [ -z "${CHORUS_NO_INSTALL:-}" ]; then
+  echo "Installing what is missing (a few minutes on a bare machine) ..."
+  tools/install_prerequisites build run
+fi
 tools/fetch_dawn
-echo "Building (build/release) ..."
 log=build/release.log
 mkdir -p build
+echo "Building (some minutes; follow $log) ..."
 if ! { cmake --preset release && cmake --build --preset release --target chorus; } >"$log" 2>&1; then
   tail -n 40 "$log"
   echo "demo: the build failed; its whole output is in $log" >&2
