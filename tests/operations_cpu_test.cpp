@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
+#include "base/sanitizers.h"
 #include "selftest/case_tools.h"
 #include "selftest/selftest.h"
 
@@ -18,14 +19,7 @@ namespace {
 using selftest::Random;
 
 // Sanitizers look at every path, for which the quick cases do; the full ones run optimised, between sentinels.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
-constexpr auto kCases = kSanitized ? selftest::CaseSet::quick : selftest::CaseSet::full;
+constexpr auto kCases = kAddressSanitizer ? selftest::CaseSet::quick : selftest::CaseSet::full;
 
 class OperationsCpu : public testing::TestWithParam<std::tuple<uint32_t, selftest::OperationCases>> {};
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cpu/cpu_backend.h"
+#include "base/sanitizers.h"
 #include "formats/checkpoint.h"
 #include "model/model_suite.h"
 #include "models/qwen35.h"
@@ -14,13 +15,7 @@ namespace chorus {
 namespace {
 
 // Sanitizers slow these tests by an order of magnitude; the plain build runs the full sizes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
+constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
 
 class ModelOnCpu : public testing::Test {
  protected:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/sanitizers.h"
 #include "kernels/common/cpu_targets.h"
 
 namespace chorus::backends {
@@ -28,14 +29,6 @@ constexpr std::array kSimdOperations = std::to_array<std::string_view>({
     "select_keys",
 });
 constexpr std::array<std::string_view, 5> kPlainOperations = {"embed", "gather_rows", "pointer_scores", "segment_softmax", "copy"};
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
 
 std::vector<std::string> simd_variants(std::string_view operation) {
   if (operation == "gated_delta") return kernels::gated_delta_cpu_variants();
