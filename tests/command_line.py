@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 
 from language_cases import language_cases
+from output_cases import output_cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE, KEV = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini"
@@ -65,6 +66,8 @@ class Suite:
             problem = "output in spite of the error"
         elif not (error.startswith("chorus: ") and error.endswith("\n") and error[:-1].isprintable()):  # isprintable: also no second line
             problem = "expected exactly one printable line that starts with `chorus: `"
+        elif any(f"{mark}{argument}{mark}" in error for argument in map(str, arguments) if "/" in argument for mark in "\"'"):
+            problem = "a file name in quotes: names stand bare, at the start of what is said about them"
         elif any(part not in error for part in says):
             problem = f"expected the line to contain {says}"
         elif missing_file is not None and (missing_file.exists() or list(missing_file.parent.glob(missing_file.name + "*"))):
@@ -464,6 +467,7 @@ def main():
             suite.output_lost(name, arguments)
         whole_number_cases(suite, kev)
         language_cases(suite, folder, variant)
+        output_cases(suite, folder)
         suite.finish()
     print(f"{suite.passed} cases passed, {suite.failed} failed")
     sys.exit(0 if suite.failed == 0 and suite.passed > 50 else 1)

@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
+#include "base/bytes.h"
 #include "engine/decision_engine.h"
 #include "models/synthetic.h"
 
@@ -206,17 +208,18 @@ void print_text(const BenchFlags& flags, const BenchRun& run) {
         flags.device.dtype.c_str(), flags.state_tokens, flags.questions, flags.question_tokens, flags.repetitions, flags.warmup);
   print("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
         run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
-  print("%s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s; passes of up to %u rows\n",
-        run.plan.to_line().c_str(), static_cast<double>(run.device_bytes_peak) / (1 << 20),
-        static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds, run.pass_rows);
-  print("peak measured in this run: %.3f TFLOP/s f32, %.1f GB/s\n\n", run.peak.flops_per_second / 1e12, run.peak.bytes_per_second / 1e9);
-  print("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GB/s", "of peak");
+  print("%s\nmost memory: %s on the device, %s resident in the process; loaded in %.1f s; passes of up to %u rows\n",
+        run.plan.to_line().c_str(), size_text(run.device_bytes_peak).c_str(), size_text(run.host_bytes_peak).c_str(), run.load_seconds,
+        run.pass_rows);
+  print("peak measured in this run: %.3f TFLOP/s f32, %s\n\n", run.peak.flops_per_second / 1e12,
+        rate_text(run.peak.bytes_per_second).c_str());
+  print("%-22s %10s %21s %12s %10s %7s %9s %7s\n", "", "median ms", "low - high", "tokens/s", "TFLOP/s", "of peak", "GiB/s", "of peak");
   for (const Timing& timing : run.timings) {
     const double seconds = timing.milliseconds.median / 1000;
     const double flops = timing.work.flops / seconds, bytes = timing.work.bytes / seconds;
     print("%-22s %10.3f %10.3f -%9.3f %12.1f %10.3f %6.1f%% %9.1f %6.1f%%\n", timing.name.c_str(), timing.milliseconds.median,
           timing.milliseconds.low, timing.milliseconds.high, timing.tokens / seconds, flops / 1e12, 100 * flops / run.peak.flops_per_second,
-          bytes / 1e9, 100 * bytes / run.peak.bytes_per_second);
+          bytes / (1u << 30), 100 * bytes / run.peak.bytes_per_second);
   }
   if (!run.kernels.empty()) {
     double total = 0;
@@ -289,9 +292,11 @@ int run_bench(const BenchFlags& flags) {
 }  // namespace
 
 Command add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed")->group("This machine");
   bench->require_subcommand(1);
   const std::vector<Command> halves = {add_bench_decide(*bench), add_bench_generate(*bench)};
+  for (const Command& half : halves) half.app->group("Commands");
+  bench->set_help_flag("-h,--help", "Print this help; after a command, its options")->group("Options");
   return {bench, [halves]() -> int {
             for (const Command& half : halves) {
               if (half.app->parsed()) return half.run();
@@ -303,19 +308,25 @@ Command add_bench(CLI::App& app) {
 Command add_bench_decide(CLI::App& bench) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = bench.add_subcommand("decide", "Prefill, cached evaluation and both, of a decision model");
+  const auto number = [&](const char* name, auto& value, const char* description, uint32_t low, uint32_t high) {
+    command->add_option(name, value, description)->check(CLI::Range(low, high))->capture_default_str()->group("Work");
+  };
   command->add_option("--geometry", flags->geometry, "kev-0.8b, kev-4b, kev-9b or kev-27b (seeded random weights), or a checkpoint")
-      ->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("--state-tokens", flags->state_tokens, "Length of the state")->check(CLI::Range(1u, 1u << 20));
-  command->add_option("--questions", flags->questions, "Number of questions")->check(CLI::Range(1u, 65536u));
-  command->add_option("--question-tokens", flags->question_tokens, "Length of each question")->check(CLI::Range(2u, 65536u));
-  command->add_option("--options", flags->options, "Options of each question")->check(CLI::Range(1u, 255u));
-  command->add_option("--repetitions", flags->repetitions, "Measured repetitions")->check(CLI::Range(1u, 10000u));
-  command->add_option("--warmup", flags->warmup, "Repetitions before measuring")->check(CLI::Range(0u, 1000u));
-  command->add_option("--seed", flags->seed, "Seed of weights and tokens");
-  command->add_flag("--kernels", flags->kernels, "GPU time of each kernel (timestamps slow the run a little)");
-  command->add_flag("--json", flags->json, "Print JSON");
+      ->option_text("NAME")
+      ->required()
+      ->group(kModelGroup);
+  add_base_option(*command, flags->base);
+  number("--state-tokens", flags->state_tokens, "Length of the state", 1, 1u << 20);
+  number("--questions", flags->questions, "Number of questions", 1, 65536);
+  number("--question-tokens", flags->question_tokens, "Length of each question", 2, 65536);
+  number("--options", flags->options, "Options of each question", 1, 255);
+  number("--repetitions", flags->repetitions, "Measured repetitions", 1, 10000);
+  number("--warmup", flags->warmup, "Repetitions before measuring", 0, 1000);
   add_device_flags(*command, flags->device);
+  command->add_flag("--kernels", flags->kernels, "GPU time of each kernel (timestamps slow the run a little)")->group(kOutputGroup);
+  add_json_flag(*command, flags->json);
+  command->add_option("--seed", flags->seed, "Seed of weights and tokens")->capture_default_str()->group(kRareGroup);
+  add_rare_flags(*command, flags->device);
   return {command, [flags] { return run_bench(*flags); }};
 }
 

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/help.h"
 #include "apps/text_command.h"
+#include "base/bytes.h"
 #include "experts/resident_experts.h"
 #include "generation/sampling.h"
 #include "models/blueprint_tensors.h"
@@ -225,9 +227,9 @@ Result<GenerateBenchRun> measure(const GenerateBenchFlags& flags) {
 }
 
 struct Rates {
-  Summary prefill, step;                                  // milliseconds
-  double prefill_tokens = 0, decode_tokens = 0;           // per second, of the medians
-  double gigabytes = 0, of_copy = 0, not_reading_ms = 0;  // weights
+  Summary prefill, step;                                         // milliseconds
+  double prefill_tokens = 0, decode_tokens = 0;                  // per second, of the medians
+  double bytes_per_second = 0, of_copy = 0, not_reading_ms = 0;  // weights
 };
 
 Rates rates_of(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
@@ -236,37 +238,36 @@ Rates rates_of(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
   rates.step = summarize(run.step_ms);
   rates.prefill_tokens = 1e3 * flags.prompt_tokens / rates.prefill.median;
   rates.decode_tokens = 1e3 * flags.batch / rates.step.median;
-  const double bytes_per_second = run.bytes.all() / (rates.step.median / 1e3);
-  rates.gigabytes = bytes_per_second / 1e9;
-  rates.of_copy = bytes_per_second / run.peak.bytes_per_second;
+  rates.bytes_per_second = run.bytes.all() / (rates.step.median / 1e3);
+  rates.of_copy = rates.bytes_per_second / run.peak.bytes_per_second;
   rates.not_reading_ms = rates.step.median - 1e3 * run.bytes.all() / run.peak.bytes_per_second;
   return rates;
 }
 
 void print_text(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
   const Rates rates = rates_of(flags, run);
+  const auto bytes_text = [](double bytes) { return size_text(static_cast<uint64_t>(bytes)); };
   print("bench generate: %s, %s weights, batch %u, prompts of %u tokens, %u new tokens, %u repetitions after %u\n",
         flags.text.model.c_str(), flags.text.device.dtype.c_str(), flags.batch, flags.prompt_tokens, flags.new_tokens, flags.repetitions,
         flags.warmup);
   print("%s on %s%s%s%s\n", run.device.kind.c_str(), run.device.device.c_str(), run.device.software ? " (software adapter)" : "",
         run.device.driver.empty() ? "" : ", ", run.device.driver.c_str());
-  print("experts: %s\nmost memory: %.1f MiB on the device, %.1f MiB resident in the process; loaded in %.1f s\n", run.experts.c_str(),
-        static_cast<double>(run.device_bytes_peak) / (1 << 20), static_cast<double>(run.host_bytes_peak) / (1 << 20), run.load_seconds);
-  print("copy rate measured in this run: %.1f GB/s\n\n", run.peak.bytes_per_second / 1e9);
+  print("experts: %s\nmost memory: %s on the device, %s resident in the process; loaded in %.1f s\n", run.experts.c_str(),
+        size_text(run.device_bytes_peak).c_str(), size_text(run.host_bytes_peak).c_str(), run.load_seconds);
+  print("copy rate measured in this run: %s\n\n", rate_text(run.peak.bytes_per_second).c_str());
   print("%-10s %12s %23s %12s %12s\n", "", "median ms", "low - high", "tokens/s", "dispatches");
   print("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n", "prefill", rates.prefill.median, rates.prefill.low, rates.prefill.high,
         rates.prefill_tokens, run.dispatches_per_prompt);
   print("%-10s %12.3f %11.3f -%10.3f %12.1f %12.1f\n\n", "step", rates.step.median, rates.step.low, rates.step.high, rates.decode_tokens,
         run.dispatches_per_step);
-  print(
-      "weights read a step: %.3f GB (%.3f resident, %.3f experts): %.1f GB/s, %.1f %% of the copy rate; %.3f ms a step not spent reading "
-      "weights\n",
-      run.bytes.all() / 1e9, run.bytes.resident / 1e9, run.bytes.experts / 1e9, rates.gigabytes, 100 * rates.of_copy, rates.not_reading_ms);
+  print("weights read a step: %s (%s resident, %s experts): %s, %.1f %% of the copy rate; %.3f ms a step not spent reading weights\n",
+        bytes_text(run.bytes.all()).c_str(), bytes_text(run.bytes.resident).c_str(), bytes_text(run.bytes.experts).c_str(),
+        rate_text(rates.bytes_per_second).c_str(), 100 * rates.of_copy, rates.not_reading_ms);
   const experts::ExpertStatistics& experts = run.expert_statistics;
   if (!experts.resident) {
-    print("experts, all repetitions: %llu hits, %llu misses, %.1f MiB read, waited %.3f s for reads\n",
+    print("experts, all repetitions: %llu hits, %llu misses, %s read, waited %.3f s for reads\n",
           static_cast<unsigned long long>(experts.cache.hits), static_cast<unsigned long long>(experts.cache.misses),
-          static_cast<double>(experts.cache.bytes_read) / (1 << 20), experts.times.reads);
+          size_text(experts.cache.bytes_read).c_str(), experts.times.reads);
   }
   if (!run.decode_kernels.empty()) {
     double total = 0;
@@ -305,7 +306,7 @@ void print_json(const GenerateBenchFlags& flags, const GenerateBenchRun& run) {
   number("step_high_ms", rates.step.high);
   number("decode_tokens_per_second", rates.decode_tokens);
   number("weight_gbytes_per_step", run.bytes.all() / 1e9);
-  number("weight_gbytes_per_second", rates.gigabytes);
+  number("weight_gbytes_per_second", rates.bytes_per_second / 1e9);
   number("fraction_of_copy_rate", rates.of_copy);
   number("not_reading_weights_ms", rates.not_reading_ms);
   number("dispatches_per_step", run.dispatches_per_step);
@@ -335,19 +336,25 @@ Command add_bench_generate(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("generate", "Prefill and decode of a language model");
   std::string names;
   for (const std::string_view name : models::language_geometry_names()) names += std::string(name) + ", ";
+  const auto number = [&](const char* name, uint32_t& value, const char* description, uint32_t low, uint32_t high) {
+    command->add_option(name, value, description)->check(CLI::Range(low, high))->capture_default_str()->group("Work");
+  };
   command->add_option("--geometry", flags->text.model, names + "each with seeded random weights, or a model's folder or packed file")
-      ->required();
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Length of each prompt")->check(CLI::Range(1u, 1u << 20));
-  command->add_option("--new-tokens", flags->new_tokens, "Tokens written after it")->check(CLI::Range(1u, 1u << 20));
-  command->add_option("--batch", flags->batch, "Sequences that write together")->check(CLI::Range(1u, 1024u));
-  command->add_option("--chunk", flags->chunk, "Tokens of a prompt read in one call")->check(CLI::Range(1u, 1u << 20));
-  command->add_option("--repetitions", flags->repetitions, "Measured repetitions")->check(CLI::Range(1u, 10000u));
-  command->add_option("--warmup", flags->warmup, "Repetitions before measuring")->check(CLI::Range(0u, 1000u));
-  command->add_option("--seed", flags->seed, "Seed of weights and tokens");
-  add_expert_flags(*command, flags->text);
-  command->add_flag("--kernels", flags->kernels, "Time of each kernel of a step (timestamps slow the run)");
-  command->add_flag("--json", flags->json, "Print JSON");
+      ->option_text("NAME")
+      ->required()
+      ->group(kModelGroup);
+  number("--prompt-tokens", flags->prompt_tokens, "Length of each prompt", 1, 1u << 20);
+  number("--new-tokens", flags->new_tokens, "Tokens written after it", 1, 1u << 20);
+  number("--batch", flags->batch, "Sequences that write together", 1, 1024);
+  number("--chunk", flags->chunk, "Tokens of a prompt read in one call", 1, 1u << 20);
+  number("--repetitions", flags->repetitions, "Measured repetitions", 1, 10000);
+  number("--warmup", flags->warmup, "Repetitions before measuring", 0, 1000);
   add_device_flags(*command, flags->text.device);
+  command->add_flag("--kernels", flags->kernels, "Time of each kernel of a step (timestamps slow the run)")->group(kOutputGroup);
+  add_json_flag(*command, flags->json);
+  add_expert_flags(*command, flags->text);
+  command->add_option("--seed", flags->seed, "Seed of weights and tokens")->capture_default_str()->group(kRareGroup);
+  add_rare_flags(*command, flags->text.device);
   return {command, [flags]() -> int {
             auto run = measure(*flags);
             if (!run) return fail(run.error());

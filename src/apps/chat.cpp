@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "apps/help.h"
 #include "apps/text_command.h"
 #include "base/limits.h"
 #include "formats/unicode.h"
@@ -129,12 +130,17 @@ Result<int> run(const ChatFlags& flags) {
 
 Command add_chat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "Talk with a language model (/reset, /stats, /exit)");
-  command->add_option("--system", flags->system, "What the model is told before the conversation");
+  CLI::App* command = app.add_subcommand("chat", "Talk with a language model (/reset, /stats, /exit)")->group("Run models");
+  add_model_option(*command, flags->text, true);
+  command->add_option("--system", flags->system, "What the model is told before the conversation")->group(kInputGroup);
+  add_device_flags(*command, flags->text.device);
+  add_ending_flags(*command, flags->sampling);
+  command->add_flag("--stats", flags->stats, "Measure kernels, so that /stats says where the time went")->group(kOutputGroup);
   add_sampling_flags(*command, flags->sampling);
-  command->add_flag("--stats", flags->stats, "Measure kernels, so that /stats says where the time went");
-  add_text_flags(*command, flags->text, true);
   add_sequence_flags(*command, flags->text);
+  add_expert_flags(*command, flags->text);
+  add_template_option(*command, flags->sampling);
+  add_rare_flags(*command, flags->text.device);
   return {command, [flags]() -> int {
             auto code = run(*flags);
             return code ? *code : fail(code.error());

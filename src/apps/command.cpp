@@ -15,6 +15,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "apps/help.h"
 #include "base/bytes.h"
 
 namespace chorus::apps {
@@ -43,17 +44,35 @@ int fail(const Error& error) {
 }
 
 void add_device_flags(CLI::App& command, DeviceFlags& flags, bool with_dtype) {
-  command.add_option("--device", flags.device, "auto: a hardware WebGPU adapter, else the CPU")
-      ->check(CLI::IsMember({"auto", "webgpu", "cpu"}));
-  command.add_option("--adapter", flags.adapter, "Part of a WebGPU adapter's name (see `chorus devices`)");
-  if (with_dtype) {
-    command.add_option("--dtype", flags.dtype, "Type of the weights on the device")->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  }
-  command.add_option("--threads", flags.threads, "CPU threads (0: all)");
-  command.add_option("--pipeline-cache", flags.pipeline_cache, "Folder that keeps compiled GPU pipelines between runs");
-  command.add_flag("--safe", flags.safe, "Keep WebGPU validation and bounds checks on");
-  command.add_flag("-v,--verbose", flags.verbose, "Notes on standard error");
+  command.add_option("--device", flags.device, "auto: a GPU through WebGPU, else the CPU; webgpu: software adapters too")
+      ->check(CLI::IsMember({"auto", "webgpu", "cpu"}))
+      ->capture_default_str()
+      ->group(kDeviceGroup);
+  command.add_option("--adapter", flags.adapter, "Part of a WebGPU adapter's name; `chorus devices` lists them")
+      ->option_text("NAME")
+      ->group(kDeviceGroup);
+  if (!with_dtype) return;
+  command.add_option("--dtype", flags.dtype, "Type of the weights on the device")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str()
+      ->group(kDeviceGroup);
 }
+
+void add_rare_flags(CLI::App& command, DeviceFlags& flags) {
+  command.add_option("--threads", flags.threads, "CPU threads (default: all)")->group(kRareGroup);
+  command.add_option("--pipeline-cache", flags.pipeline_cache, "Keeps compiled GPU programs between runs")
+      ->option_text("FOLDER")
+      ->group(kRareGroup);
+  command.add_flag("--safe", flags.safe, "Keep WebGPU's validation and bounds checks on")->group(kRareGroup);
+  command.add_flag("-v,--verbose", flags.verbose, "Notes on standard error")->group(kRareGroup);
+  add_help_flag(command);
+}
+
+void add_base_option(CLI::App& command, std::string& base) {
+  command.add_option("--base", base, "Base model folder, for an adapter checkpoint")->option_text("FOLDER")->group(kModelGroup);
+}
+
+void add_json_flag(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print JSON")->group(kOutputGroup); }
 
 LogSink log_to_stderr(bool verbose) {
   auto logger = std::make_shared<spdlog::logger>("chorus", std::make_shared<spdlog::sinks::stderr_sink_st>());
@@ -142,8 +161,7 @@ std::function<void(uint64_t, uint64_t)> load_progress() {
     const bool short_so_far = std::chrono::steady_clock::now() - start < std::chrono::seconds(1);
     if (percent == shown || (short_so_far && shown < 0)) return;
     shown = percent;
-    std::fprintf(stderr, "\rloading weights: %3d %% of %.2f GiB%s", percent, static_cast<double>(total) / (1u << 30),
-                 percent == 100 ? "\n" : "");
+    std::fprintf(stderr, "\rloading weights: %3d %% of %s%s", percent, size_text(total).c_str(), percent == 100 ? "\n" : "");
   };
 }
 
@@ -153,7 +171,8 @@ Result<std::string> read_text(const std::string& path, uint64_t bytes_max) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
     if (!std::filesystem::exists(status)) {
-      return make_error(ErrorCode::not_found, "\"" + path + "\": cannot open: " + (error ? error.message() : "No such file or directory"));
+      const std::string name = path.empty() ? "text: expected the name of a file, found \"\"" : path + ": cannot open";
+      return make_error(ErrorCode::not_found, name + ": " + (error ? error.message() : "No such file or directory"));
     }
     if (std::filesystem::is_directory(status)) return make_error(ErrorCode::invalid_input, path + ": expected a file, found a folder");
     file.open(path, std::ios::binary);
@@ -169,7 +188,7 @@ Result<std::string> read_text(const std::string& path, uint64_t bytes_max) {
                         (path == "-" ? std::string("standard input") : path) + ": more than " + std::to_string(bytes_max) + " bytes");
     }
   }
-  if (stream.bad()) return make_error(ErrorCode::io_failed, "cannot read " + path);
+  if (stream.bad()) return make_error(ErrorCode::io_failed, (path == "-" ? std::string("standard input") : path) + ": cannot read");
   return text;
 }
 

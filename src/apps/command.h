@@ -42,7 +42,11 @@ struct DeviceFlags {
   bool safe = false;
   bool verbose = false;
 };
+// --device, --adapter, --dtype; the rest of the flags, and --help, come last.
 void add_device_flags(CLI::App& command, DeviceFlags& flags, bool with_dtype = true);
+void add_rare_flags(CLI::App& command, DeviceFlags& flags);
+void add_base_option(CLI::App& command, std::string& base);
+void add_json_flag(CLI::App& command, bool& json);
 
 // Notes of the library on standard error: all with `verbose`, else warnings only.
 LogSink log_to_stderr(bool verbose);

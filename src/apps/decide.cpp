@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/help.h"
+#include "base/bytes.h"
 #include "base/limits.h"
 #include "decisions/request.h"
 #include "engine/decision_engine.h"
@@ -37,7 +39,7 @@ Result<std::string> request_body(const DecideFlags& flags) {
   for (const std::string& ask : flags.asks) {
     CHORUS_ASSIGN(auto question, decisions::ask_to_json(ask));
     if (questions.find(question.first)) {
-      return make_error(ErrorCode::invalid_argument, "--ask: question id '" + question.first + "' is used twice");
+      return make_error(ErrorCode::invalid_argument, "--ask: question id " + quote_text(question.first) + " is used twice");
     }
     questions.set(question.first, std::move(question.second));
   }
@@ -149,29 +151,40 @@ int run_decide(const DecideFlags& flags) {
 
 Command add_decide(CLI::App& app) {
   auto flags = std::make_shared<DecideFlags>();
-  CLI::App* command = app.add_subcommand("decide", "Answer typed questions about a text");
-  command->add_option("--model", flags->model, "Kev checkpoint folder or packed file")->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  auto* request = command->add_option("--request", flags->request, "System One request JSON (a file, or - for standard input)");
-  auto* state = command->add_option("--state", flags->state, "The text to read, or @FILE");
+  CLI::App* command = app.add_subcommand("decide", "Answer typed questions about a text")->group("Run models");
+  command->add_option("--model", flags->model, "Kev checkpoint folder or packed file")->option_text("PATH")->required()->group(kModelGroup);
+  add_base_option(*command, flags->base);
+  auto* request = command->add_option("--request", flags->request, "System One request as JSON; -: standard input");
+  request->option_text("FILE")->group(kInputGroup);
+  auto* state = command->add_option("--state", flags->state, "Without --request: the text to read, or @FILE");
+  state->group(kInputGroup);
   auto* ask =
-      command->add_option("--ask", flags->asks, "Question 'id:type:instructions:optA|optB'; type is noul, choice or score; repeatable");
+      command->add_option("--ask", flags->asks, "With --state, repeatable: 'id:type:instructions:optA|optB'; types: noul, choice, score");
+  ask->option_text("QUESTION")->group(kInputGroup);
   request->excludes(state)->excludes(ask);
   state->needs(ask);
   ask->needs(state);
-  command->add_option("--temperature", flags->temperature, "Replaces the checkpoint's temperature")
-      ->check(CLI::Range(engine::kTemperatureMin, engine::kTemperatureMax));
-  command->add_option("--state-tokens-max", flags->state_tokens_max, "Longest state, in tokens with its delimiter")
-      ->check(CLI::Range(1u, UINT32_MAX));
-  command->add_option("--row-tokens-max", flags->row_tokens_max, "Longest state plus question, in tokens")
-      ->check(CLI::Range(1u, UINT32_MAX));
-  command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB")
-      ->check(CLI::Range(uint64_t{1}, UINT64_MAX >> 20));
-  command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it; a question keeps room");
-  command->add_flag("--date-facts", flags->date_facts, "Tell the model the differences between dates in the state");
-  command->add_flag("--json", flags->json, "Print the Kev 1.0 response body");
-  command->add_flag("--explain", flags->explain, "Say which backend ran and why, and what ran otherwise than asked");
+  command->add_flag("--truncate", flags->truncate, "Cut an over-long state (and say so) instead of refusing it; a question keeps room")
+      ->group(kInputGroup);
   add_device_flags(*command, flags->device);
+  command->add_flag("--json", flags->json, "Print the Kev 1.0 response body")->group(kOutputGroup);
+  command->add_flag("--explain", flags->explain, "Say which backend ran and why, and what ran otherwise than asked")->group(kOutputGroup);
+  command->add_option("--temperature", flags->temperature, "Instead of the checkpoint's; above 1: less sure")
+      ->check(CLI::Range(engine::kTemperatureMin, engine::kTemperatureMax))
+      ->group(kRareGroup);
+  command->add_flag("--date-facts", flags->date_facts, "Tell the model the differences between dates in the state")->group(kRareGroup);
+  command->add_option("--state-tokens-max", flags->state_tokens_max, "Longest state, in tokens with its delimiter")
+      ->check(CLI::Range(1u, UINT32_MAX))
+      ->capture_default_str()
+      ->group(kRareGroup);
+  command->add_option("--row-tokens-max", flags->row_tokens_max, "Longest state plus question, in tokens")
+      ->check(CLI::Range(1u, UINT32_MAX))
+      ->capture_default_str()
+      ->group(kRareGroup);
+  command->add_option("--memory-max", flags->memory_mib, "Refuse to load when the memory plan is above this many MiB")
+      ->check(CLI::Range(uint64_t{1}, UINT64_MAX >> 20))
+      ->group(kRareGroup);
+  add_rare_flags(*command, flags->device);
   return {command, [flags]() -> int {
             if (flags->request.empty() && flags->asks.empty()) {
               std::fprintf(stderr, "chorus: decide needs --request, or --state with at least one --ask\n");

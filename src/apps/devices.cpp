@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
+#include "base/bytes.h"
 #include "selftest/selftest.h"
 #ifdef CHORUS_WEBGPU
 #include "gpu/device.h"
@@ -37,10 +39,10 @@ std::string lacks(const gpu::Capabilities& c) {
 void print_adapter(const gpu::Capabilities& c) {
   print("%s (%s%s)\n", c.name.c_str(), c.backend.c_str(), c.software ? ", software" : "");
   print("    driver: %s\n", c.driver.c_str());
-  print("    subgroups %u to %u, workgroup: %u invocations, %u bytes\n", c.subgroup_size_min, c.subgroup_size_max,
-        c.workgroup_invocations_max, c.workgroup_storage_bytes_max);
-  print("    storage: %u buffers, %llu MiB a binding, %llu MiB a buffer\n", c.storage_buffers_max,
-        static_cast<unsigned long long>(c.storage_binding_bytes_max >> 20), static_cast<unsigned long long>(c.buffer_bytes_max >> 20));
+  print("    subgroups %u to %u, workgroup: %u invocations, %s\n", c.subgroup_size_min, c.subgroup_size_max, c.workgroup_invocations_max,
+        size_text(c.workgroup_storage_bytes_max).c_str());
+  print("    storage: %u buffers, %s a binding, %s a buffer\n", c.storage_buffers_max, size_text(c.storage_binding_bytes_max).c_str(),
+        size_text(c.buffer_bytes_max).c_str());
   print("    lacks: %s\n", lacks(c).c_str());
 }
 
@@ -141,7 +143,8 @@ int self_test(const DevicesFlags& flags) {
   auto choice = choose_backend(flags.device);
   if (!choice) return fail(choice.error());
   compute::Backend& backend = *choice->backend;
-  if (!flags.json) print("self-test on %s, %s (%s)\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
+  if (!flags.json)
+    print("self-test on %s, %s\nreason: %s\n", backend.info().kind.c_str(), backend.info().device.c_str(), choice->reason.c_str());
   Tally tally;
   size_t silent = 0;
   for (const selftest::OperationCases& operation : selftest::all_operations()) {
@@ -167,11 +170,14 @@ int self_test(const DevicesFlags& flags) {
 
 Command add_devices(CLI::App& app) {
   auto flags = std::make_shared<DevicesFlags>();
-  CLI::App* command = app.add_subcommand("devices", "List adapters; prove the kernels on one");
-  command->add_flag("--self-test", flags->self_test, "Run a known-answer test of every kernel variant on the chosen device");
-  command->add_flag("--full", flags->full, "With --self-test: odd and large shapes too (minutes on a software adapter)");
-  command->add_flag("--json", flags->json, "Print JSON");
+  CLI::App* command = app.add_subcommand("devices", "List adapters; prove the kernels on one")->group("This machine");
+  command->add_flag("--self-test", flags->self_test, "Run a known-answer test of every kernel variant on the chosen device")
+      ->group("Self-test");
+  command->add_flag("--full", flags->full, "With --self-test: odd and large shapes too (minutes on a software adapter)")
+      ->group("Self-test");
   add_device_flags(*command, flags->device, false);
+  add_json_flag(*command, flags->json);
+  add_rare_flags(*command, flags->device);
   return {command, [flags] { return flags->self_test ? self_test(*flags) : list_devices(*flags); }};
 }
 

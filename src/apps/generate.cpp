@@ -1,6 +1,7 @@
 // `chorus generate`: a language model continues a text or answers a conversation.
 #include <cstdio>
 
+#include "apps/help.h"
 #include "apps/text_command.h"
 #include "base/limits.h"
 #include "formats/unicode.h"
@@ -132,21 +133,28 @@ Result<int> run(const GenerateFlags& flags) {
 
 Command add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command = app.add_subcommand("generate", "Continue a text, or answer a conversation");
-  auto* prompt =
-      command->add_option("--prompt", flags->prompts, "The text to continue, or @FILE; several are continued together")->take_all();
-  command
-      ->add_option("--messages", flags->messages,
-                   "Conversation as JSON (a file, or - for standard input): [{\"role\": ..., \"content\": ...}]")
-      ->excludes(prompt);
+  CLI::App* command = app.add_subcommand("generate", "Continue a text, or answer a conversation")->group("Run models");
+  add_model_option(*command, flags->text, true);
+  auto* prompt = command->add_option("--prompt", flags->prompts, "The text to continue, or @FILE; several are continued together");
+  prompt->take_all()->group(kInputGroup);
+  command->add_option("--messages", flags->messages, "Instead, a conversation: [{\"role\": ..., \"content\": ...}]; -: standard input")
+      ->excludes(prompt)
+      ->option_text("FILE")
+      ->group(kInputGroup);
+  add_device_flags(*command, flags->text.device);
+  add_ending_flags(*command, flags->sampling);
+  add_json_flag(*command, flags->json);
+  command->add_flag("--stats", flags->stats, "Say where the time went, on standard error (measuring slows GPUs a little)")
+      ->group(kOutputGroup);
+  command->add_option("--logprobs", flags->logprobs, "Log probability of every token, and of the N (0 to 100) most probable ones")
+      ->check(CLI::Range(0, 100))
+      ->group(kOutputGroup);
   add_sampling_flags(*command, flags->sampling);
-  command->add_option("--logprobs", flags->logprobs, "Log probability of every token, and of the N most probable ones")
-      ->check(CLI::Range(0, 100));
-  command->add_flag("--ignore-end", flags->ignore_end, "Go on past the tokens that end an answer");
-  command->add_flag("--json", flags->json, "Print JSON");
-  command->add_flag("--stats", flags->stats, "Say where the time went, on standard error (measuring slows GPUs a little)");
-  add_text_flags(*command, flags->text, true);
   add_sequence_flags(*command, flags->text);
+  add_expert_flags(*command, flags->text);
+  add_template_option(*command, flags->sampling);
+  command->add_flag("--ignore-end", flags->ignore_end, "Go on past the tokens that end an answer")->group(kRareGroup);
+  add_rare_flags(*command, flags->text.device);
   return {command, [flags]() -> int {
             if (flags->prompts.empty() && flags->messages.empty()) {
               std::fprintf(stderr, "chorus: generate needs --prompt or --messages\n");

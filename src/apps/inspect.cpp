@@ -2,11 +2,11 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
 #include "apps/inspect_language.h"
 #include "engine/decision_engine.h"
 #include "formats/checkpoint.h"
 #include "formats/model_files.h"
-#include "selftest/selftest.h"
 
 namespace chorus::apps {
 
@@ -41,9 +41,9 @@ Result<Inspection> inspect(const InspectFlags& flags) {
   result.plan = engine::plan_memory(result.checkpoint.config, *choice.backend, options);
   result.device = choice.backend->info();
   result.reason = choice.reason;
-  for (const selftest::OperationCases& operation : selftest::all_operations()) {
-    std::string line = std::string(operation.operation) + ":";
-    for (const std::string& variant : choice.backend->variants(operation.operation)) line += " " + variant;
+  for (const std::string_view operation : engine::operations_of(result.checkpoint.config, result.checkpoint.head.has_value())) {
+    std::string line = std::string(operation) + ":";
+    for (const std::string& variant : choice.backend->variants(operation)) line += " " + variant;
     result.operations.push_back(std::move(line));
   }
   return result;
@@ -86,7 +86,8 @@ void print_text(const Inspection& result, const std::vector<std::string>& tensor
     print("ignored tensors (vision, multi-token prediction): %zu\n", result.checkpoint.ignored_tensors.size());
   }
   print("%s\n", result.plan.to_line().c_str());
-  print("would run on: %s, %s (%s)\n", result.device.kind.c_str(), result.device.device.c_str(), result.reason.c_str());
+  print("would run on: %s, %s\nreason: %s\n", result.device.kind.c_str(), result.device.device.c_str(), result.reason.c_str());
+  print("kernels (each with the variants this device has; sizes decide):\n");
   for (const std::string& line : result.operations) print("    %s\n", line.c_str());
   for (const std::string& line : tensors) print("%s\n", line.c_str());
 }
@@ -147,13 +148,17 @@ int run_inspect(const InspectFlags& flags) {
 Command add_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand("inspect", "Show a checkpoint's architecture, memory plan and where it would run");
+  command->group("Look into models");
   command->add_option("model", flags->model, "Checkpoint folder or packed file")->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("--plan-tokens", flags->plan_tokens, "State length that the memory plan counts with")
-      ->check(CLI::Range(1u, UINT32_MAX));
-  command->add_flag("--tensors", flags->tensors, "List every tensor");
-  command->add_flag("--json", flags->json, "Print JSON");
+  add_base_option(*command, flags->base);
   add_device_flags(*command, flags->device);
+  command->add_flag("--tensors", flags->tensors, "List every tensor")->group(kOutputGroup);
+  add_json_flag(*command, flags->json);
+  command->add_option("--plan-tokens", flags->plan_tokens, "State length that the memory plan counts with")
+      ->check(CLI::Range(1u, UINT32_MAX))
+      ->capture_default_str()
+      ->group(kRareGroup);
+  add_rare_flags(*command, flags->device);
   return {command, [flags] { return run_inspect(*flags); }};
 }
 

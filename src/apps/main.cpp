@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/help.h"
 #include "apps/output.h"
 
 namespace {
@@ -32,9 +33,11 @@ int after_output(int code) {
   return written ? code : fail(written.error());
 }
 
-int wrong_command_line(const CLI::ParseError& error) {
-  const chorus::Error line = chorus::make_error(chorus::ErrorCode::invalid_argument, std::string(error.what()) + " (see --help)");
-  fail(line);
+// An unknown word comes first: the parser would rather say what else is missing.
+int wrong_command_line(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string what = unknown_word(app, argc, argv);
+  if (what.empty()) what = error.what();
+  fail(chorus::make_error(chorus::ErrorCode::invalid_argument, what + " (see " + help_hint(app) + ")"));
   return kExitUsage;
 }
 
@@ -65,21 +68,24 @@ int run(const std::vector<Command>& commands) {
 
 int main(int argc, char** argv) {
   if (!hold_standard_streams()) return kExitInternal;
+  begin_output();
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of the shell: the write fails, and what was written is removed
   std::signal(SIGPIPE, SIG_IGN);  // output that nobody reads: the write fails, which is said at the end
-  CLI::App app{"Dawn Chorus: language models and decision models on WebGPU and the CPU"};
-  app.set_version_flag("--version", CHORUS_VERSION);
+  CLI::App app{"Dawn Chorus: decision models and language models on WebGPU and the CPU", "chorus"};
+  app.formatter(help_formatter());
   app.require_subcommand(1);
+  const std::vector<Command> commands = {add_decide(app),  add_generate(app),   add_chat(app),           add_inspect(app),
+                                         add_verify(app),  add_perplexity(app), add_tokenize(app),       add_pack(app),
+                                         add_devices(app), add_bench(app),      add_make_checkpoint(app)};
+  app.set_version_flag("--version", CHORUS_VERSION, "Print the version")->group("Options");
+  app.set_help_flag("-h,--help", "Print this help; after a command, its options")->group("Options");
   app.footer("Exit codes: 0 done; 1 verdict is no; 2 command line; 3 input; 4 device or memory; 5 internal.");
-  const std::vector<Command> commands = {add_generate(app), add_chat(app),    add_decide(app),  add_verify(app), add_perplexity(app),
-                                         add_tokenize(app), add_devices(app), add_inspect(app), add_pack(app),   add_make_checkpoint(app),
-                                         add_bench(app)};
   check_whole_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return print_help(app, error);
-    return wrong_command_line(error);
+    return wrong_command_line(app, error, argc, argv);
   }
   return after_output(run(commands));
 }

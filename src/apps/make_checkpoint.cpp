@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/command.h"
+#include "apps/help.h"
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "formats/tokenizer.h"
@@ -28,7 +29,7 @@ Result<std::vector<std::string>> texts_to_copy(const MakeFlags& flags) {
   const std::filesystem::path from = flags.tokenizer;
   std::error_code code;
   if (!std::filesystem::is_directory(from, code)) {
-    return make_error(ErrorCode::not_found, "--tokenizer " + flags.tokenizer + ": expected the folder of a model, found none");
+    return make_error(ErrorCode::not_found, "--tokenizer: " + flags.tokenizer + ": expected the folder of a model, found none");
   }
   CHORUS_ASSIGN(const std::string json, read_text_file(from / "tokenizer.json", limits::kTokenizerBytesMax));
   auto tokenizer = formats::Tokenizer::parse(json);
@@ -59,7 +60,7 @@ class UnfinishedFolder {
   static Result<UnfinishedFolder> create(const std::filesystem::path& target) {
     std::error_code code;
     if (target.filename().empty())
-      return make_error(ErrorCode::invalid_argument, quote_text(target.string()) + ": expected the name of a folder");
+      return make_error(ErrorCode::invalid_argument, (target.empty() ? "out" : target.string()) + ": expected the name of a folder");
     // Of the name itself: rename(2) does not put a folder in the place of a link.
     const std::filesystem::file_status status = std::filesystem::symlink_status(target, code);
     const bool taken = std::filesystem::exists(status);
@@ -136,9 +137,9 @@ int run_make_checkpoint(const MakeFlags& flags) {
   const auto made = make_checkpoint(flags);
   if (!made.ok()) return fail(made.error());
   const auto& s = flags.sizes;
-  const double expert_bytes = 3.0 * s.hidden * s.inner * dtype_bytes(parse_dtype(flags.dtype).value_or(DType::bf16));
-  print("%s: %u layers of %u experts of %.2f MB, %.2f GB of experts\n", flags.out.c_str(), s.layers, s.experts, expert_bytes / 1e6,
-        expert_bytes * s.layers * s.experts / 1e9);
+  const uint64_t expert_bytes = uint64_t{3} * s.hidden * s.inner * dtype_bytes(parse_dtype(flags.dtype).value_or(DType::bf16));
+  print("%s: %u layers of %u experts of %s, %s of experts\n", flags.out.c_str(), s.layers, s.experts, size_text(expert_bytes).c_str(),
+        size_text(expert_bytes * s.layers * s.experts).c_str());
   return kExitOk;
 }
 
@@ -147,22 +148,35 @@ int run_make_checkpoint(const MakeFlags& flags) {
 Command add_make_checkpoint(CLI::App& app) {
   auto flags = std::make_shared<MakeFlags>();
   CLI::App* command = app.add_subcommand("make-checkpoint", "Write a mixture-of-experts checkpoint of seeded random numbers");
+  command->group("Write models");
   auto& s = flags->sizes;
+  const auto size = [&](const char* name, uint32_t& value, const char* description, uint32_t low, uint32_t high) {
+    command->add_option(name, value, description)->check(CLI::Range(low, high))->capture_default_str()->group("Sizes");
+  };
   command->add_option("out", flags->out, "The folder to write")->required();
-  command->add_option("--layout", flags->layout, "Layout of the tensors")->check(CLI::IsMember({"qwen3_moe", "olmoe"}));
-  command->add_option("--layers", s.layers)->check(CLI::Range(1u, limits::kLayersMax));
-  command->add_option("--hidden", s.hidden)->check(CLI::Range(1u, 1u << 16));
-  command->add_option("--inner", s.inner, "Inner units of an expert")->check(CLI::Range(1u, 1u << 16));
-  command->add_option("--experts", s.experts, "Experts of a layer")->check(CLI::Range(1u, 1u << 12));
-  command->add_option("--top-k", s.top_k, "Experts of a token")->check(CLI::Range(1u, 32u));
-  command->add_option("--heads", s.heads)->check(CLI::Range(1u, 1024u));
-  command->add_option("--kv-heads", s.kv_heads)->check(CLI::Range(1u, 1024u));
-  command->add_option("--head-dim", s.head_dim)->check(CLI::Range(2u, 1024u));
-  command->add_option("--vocabulary", s.vocabulary)->check(CLI::Range(2u, limits::kVocabularyMax));
-  command->add_option("--context", s.context)->check(CLI::Range(1u, 1u << 24));
-  command->add_option("--seed", flags->seed);
-  command->add_option("--dtype", flags->dtype)->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  command->add_option("--tokenizer", flags->tokenizer, "Model folder whose tokenizer and chat template are copied");
+  size("--layers", s.layers, "Layers", 1, limits::kLayersMax);
+  size("--hidden", s.hidden, "Numbers of a token's row", 1, 1u << 16);
+  size("--experts", s.experts, "Experts of a layer", 1, 1u << 12);
+  size("--top-k", s.top_k, "Experts of a token", 1, 32);
+  size("--inner", s.inner, "Inner units of an expert", 1, 1u << 16);
+  size("--heads", s.heads, "Query heads", 1, 1024);
+  size("--kv-heads", s.kv_heads, "Heads of keys and values", 1, 1024);
+  size("--head-dim", s.head_dim, "Numbers of a head", 2, 1024);
+  size("--vocabulary", s.vocabulary, "Tokens there are", 2, limits::kVocabularyMax);
+  size("--context", s.context, "Tokens of a text, at most", 1, 1u << 24);
+  command->add_option("--layout", flags->layout, "Layout of the tensors")
+      ->check(CLI::IsMember({"qwen3_moe", "olmoe"}))
+      ->capture_default_str()
+      ->group(kOutputGroup);
+  command->add_option("--dtype", flags->dtype, "Type of the weights")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str()
+      ->group(kOutputGroup);
+  command->add_option("--tokenizer", flags->tokenizer, "Model folder whose tokenizer and chat template are copied")
+      ->option_text("FOLDER")
+      ->group(kOutputGroup);
+  command->add_option("--seed", flags->seed, "The same seed gives the same numbers")->capture_default_str()->group(kRareGroup);
+  add_help_flag(*command);
   return {command, [flags] { return run_make_checkpoint(*flags); }};
 }
 

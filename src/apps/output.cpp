@@ -17,11 +17,17 @@ bool note(bool good) {
 
 }  // namespace
 
+void begin_output() {
+  // A line at a time also into a pipe: whoever reads it sees results when they are made. No buffer of our own is given, so nothing can
+  // fail.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+}
+
 void print(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   errno = 0;
-  note(std::vprintf(format, arguments) >= 0);
+  note(std::vprintf(format, arguments) >= 0 && std::ferror(stdout) == 0);
   va_end(arguments);
 }
 

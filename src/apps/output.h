@@ -8,6 +8,8 @@
 
 namespace chorus::apps {
 
+// Before anything is printed. From then on every line goes out as soon as it is whole.
+void begin_output();
 [[gnu::format(printf, 1, 2)]] void print(const char* format, ...);
 // As it is: text from a file or a model may hold U+0000, where %s ends.
 void print_whole(std::string_view text);

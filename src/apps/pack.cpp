@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "experts/expert_pack.h"
@@ -75,7 +76,7 @@ Result<uint64_t> write_packed(PackFlags& flags) {
   CHORUS_TRY(is_language_model(flags.model) ? write_language_model(flags) : write_decision_model(flags));
   std::error_code code;
   const uint64_t bytes = std::filesystem::file_size(flags.out, code);
-  if (code) return make_error(ErrorCode::io_failed, "cannot read the size of " + flags.out + ": " + code.message());
+  if (code) return make_error(ErrorCode::io_failed, flags.out + ": cannot read the size: " + code.message());
   return bytes;
 }
 
@@ -83,7 +84,7 @@ int run_pack(PackFlags& flags) {
   auto bytes = write_packed(flags);
   if (!bytes) return fail(bytes.error());
   if (!flags.json) {
-    print("%s: %.1f MiB, %s weights\n", flags.out.c_str(), static_cast<double>(*bytes) / (1 << 20), flags.dtype.c_str());
+    print("%s: %s, %s weights\n", flags.out.c_str(), size_text(*bytes).c_str(), flags.dtype.c_str());
     return kExitOk;
   }
   formats::JsonValue body = formats::JsonValue::object();
@@ -99,14 +100,17 @@ int run_pack(PackFlags& flags) {
 Command add_pack(CLI::App& app) {
   auto flags = std::make_shared<PackFlags>();
   CLI::App* command = app.add_subcommand("pack", "Write a checkpoint as one file that loads in one pass");
+  command->group("Write models");
   command->add_option("model", flags->model, "Checkpoint folder")->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("--out", flags->out, "The file to write")->required();
+  add_base_option(*command, flags->base);
+  command->add_option("--out", flags->out, "The file to write")->option_text("FILE")->required()->group(kOutputGroup);
   command
       ->add_option("--dtype", flags->dtype,
                    "Type of the weights in the file, for a language model that of its experts (default: f32, or the experts' own)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  command->add_flag("--json", flags->json, "Print JSON");
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->group(kOutputGroup);
+  add_json_flag(*command, flags->json);
+  add_help_flag(*command);
   return {command, [flags] { return run_pack(*flags); }};
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/help.h"
 #include "apps/text_command.h"
 #include "base/limits.h"
 #include "formats/tokenizer.h"
@@ -106,14 +107,19 @@ Result<Score> measure(const PerplexityFlags& flags) {
 
 Command add_perplexity(CLI::App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
-  CLI::App* command = app.add_subcommand("perplexity", "How well a language model predicts a text");
-  add_text_flags(*command, flags->text, false);
-  command->add_option("file", flags->file, "The text (a file, or - for standard input)")->required();
+  CLI::App* command = app.add_subcommand("perplexity", "How well a language model predicts a text")->group("Look into models");
+  add_model_option(*command, flags->text, false);
+  command->add_option("file", flags->file, "The text; -: standard input")->required();
   command->add_option("--window", flags->window, "Tokens the model sees at once (default: 2048, or its context)")
-      ->check(CLI::Range(2u, 1u << 24));
+      ->check(CLI::Range(2u, 1u << 24))
+      ->group(kInputGroup);
   command->add_option("--stride", flags->stride, "Tokens from one window to the next (default: half a window)")
-      ->check(CLI::Range(1u, 1u << 24));
-  command->add_flag("--json", flags->json, "Print JSON");
+      ->check(CLI::Range(1u, 1u << 24))
+      ->group(kInputGroup);
+  add_device_flags(*command, flags->text.device);
+  add_json_flag(*command, flags->json);
+  add_expert_flags(*command, flags->text);
+  add_rare_flags(*command, flags->text.device);
   return {command, [flags]() -> int {
             auto score = measure(*flags);
             if (!score) return fail(score.error());

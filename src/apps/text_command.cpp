@@ -3,25 +3,32 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/help.h"
+#include "base/bytes.h"
+
 namespace chorus::apps {
 
 using formats::JsonValue;
 
-void add_text_flags(CLI::App& command, TextFlags& flags, bool model_is_option) {
-  command.add_option(model_is_option ? "--model" : "model", flags.model, "Model folder (Hugging Face) or packed file")->required();
-  add_expert_flags(command, flags);
-  add_device_flags(command, flags.device);
+void add_model_option(CLI::App& command, TextFlags& flags, bool model_is_option) {
+  command.add_option(model_is_option ? "--model" : "model", flags.model, "Model folder (Hugging Face) or packed file")
+      ->option_text(model_is_option ? "PATH" : "")
+      ->required()
+      ->group(kModelGroup);
 }
 
 void add_expert_flags(CLI::App& command, TextFlags& flags) {
-  add_size_option(command, "--expert-ram", flags.expert_ram, "Memory for experts, such as 4G (default: from what is free)");
-  add_size_option(command, "--expert-vram", flags.expert_vram, "Device memory for experts (default: what the device gives)");
-  command.add_flag("--no-prefetch", flags.no_prefetch, "Do not read the next layer's likely experts ahead");
+  add_size_option(command, "--expert-ram", flags.expert_ram, "Memory for experts, such as 4G (default: from what is free)")
+      ->group(kMemoryGroup);
+  add_size_option(command, "--expert-vram", flags.expert_vram, "Device memory for experts (default: what the device gives)")
+      ->group(kMemoryGroup);
+  command.add_flag("--no-prefetch", flags.no_prefetch, "Do not read the next layer's likely experts ahead")->group(kMemoryGroup);
 }
 
 void add_sequence_flags(CLI::App& command, TextFlags& flags) {
   add_size_option(command, "--sequence-memory", flags.sequence_memory,
-                  "Memory for what prompts and answers leave behind, such as 2G (default: from what is free)");
+                  "Memory for what prompts and answers leave behind, such as 2G (default: from what is free)")
+      ->group(kMemoryGroup);
 }
 
 TextModelOptions text_options(const TextFlags& flags) {
@@ -57,18 +64,30 @@ runtime::LanguageOptions language_options(const TextFlags& flags, bool profile_k
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   GenerateOptions& options = flags.options;
-  command.add_option("--max-tokens", options.tokens_max, "Tokens of the answer, at most (default: what the context holds)")
-      ->check(CLI::Range(1u, std::numeric_limits<uint32_t>::max()));
-  command.add_option("--temperature", options.temperature, "0: always the most probable token (default: as the model's files say, else 0)");
-  command.add_option("--top-k", options.top_k, "Sample from the K most probable tokens only (0: all)");
-  command.add_option("--top-p", options.top_p, "Sample from the fewest tokens whose probabilities reach P");
-  command.add_option("--min-p", options.min_p, "Sample from tokens with at least P of the best one's probability");
-  command.add_option("--repetition-penalty", options.repetition_penalty, "Above 1: tokens that came before become less probable");
-  command.add_option("--presence-penalty", options.presence_penalty, "Subtracted from logits of tokens of the answer");
-  command.add_option("--frequency-penalty", options.frequency_penalty, "Subtracted for each time a token came");
-  command.add_option("--seed", options.seed, "The same seed gives the same text");
-  command.add_option("--stop", options.stops, "End before this text; repeatable")->take_all();
-  command.add_option("--template-variables", options.template_variables, "JSON object of more variables for the chat template");
+  const auto number = [&](const char* name, auto& value, const char* description) {
+    command.add_option(name, value, description)->group(kSamplingGroup);
+  };
+  number("--temperature", options.temperature, "0: always the most probable token (default: as the model's files say, else 0)");
+  number("--seed", options.seed, "The same seed gives the same text");
+  number("--top-k", options.top_k, "Sample from the N most probable tokens only (0: all)");
+  number("--top-p", options.top_p, "Sample from the fewest tokens whose probabilities reach this sum");
+  number("--min-p", options.min_p, "Sample from tokens with at least this part of the best one's probability");
+  number("--repetition-penalty", options.repetition_penalty, "Above 1: tokens that came before become less probable");
+  number("--presence-penalty", options.presence_penalty, "Subtracted from logits of tokens of the answer");
+  number("--frequency-penalty", options.frequency_penalty, "Subtracted for each time a token came");
+}
+
+void add_ending_flags(CLI::App& command, SamplingFlags& flags) {
+  command.add_option("--max-tokens", flags.options.tokens_max, "Tokens of the answer, at most (default: what the context holds)")
+      ->check(CLI::Range(1u, std::numeric_limits<uint32_t>::max()))
+      ->group(kOutputGroup);
+  command.add_option("--stop", flags.options.stops, "End before this text; repeatable")->take_all()->group(kOutputGroup);
+}
+
+void add_template_option(CLI::App& command, SamplingFlags& flags) {
+  command.add_option("--template-variables", flags.options.template_variables, "JSON object of more variables for the chat template")
+      ->option_text("JSON")
+      ->group(kRareGroup);
 }
 
 namespace {
@@ -87,8 +106,6 @@ double kernel_seconds(const TextModelStats& stats, std::initializer_list<std::st
   return seconds;
 }
 
-double mebibytes(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 }  // namespace
 
 // Projections count as rest: a matrix product does not say which part of a layer it belongs to.
@@ -105,7 +122,7 @@ TimeSplit split_time(const TextModelStats& stats, double seconds) {
 
 void print_stats(const TextModelStats& stats) {
   const auto rate = [](uint64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; };
-  std::fprintf(stderr, "\nprompt: %llu tokens in %.3f s (%.1f tokens/s), %llu more reused\n",
+  std::fprintf(stderr, "prompt: %llu tokens in %.3f s (%.1f tokens/s), %llu more reused\n",
                static_cast<unsigned long long>(stats.prompt_tokens), stats.prompt_seconds, rate(stats.prompt_tokens, stats.prompt_seconds),
                static_cast<unsigned long long>(stats.reused_tokens));
   std::fprintf(stderr, "answer: %llu tokens in %.3f s (%.1f tokens/s)\n", static_cast<unsigned long long>(stats.answer_tokens),
@@ -123,21 +140,20 @@ void print_stats(const TextModelStats& stats) {
     std::fprintf(stderr, "experts: all resident\n");
   } else {
     const double uses = static_cast<double>(stats.expert_hits + stats.expert_misses);
-    std::fprintf(stderr, "experts: %llu hits, %llu misses (%.1f %% hits), %llu evictions, %.1f MiB read, %llu of %llu prefetches used\n",
+    std::fprintf(stderr, "experts: %llu hits, %llu misses (%.1f %% hits), %llu evictions, %s read, %llu of %llu prefetches used\n",
                  static_cast<unsigned long long>(stats.expert_hits), static_cast<unsigned long long>(stats.expert_misses),
                  uses > 0 ? 100 * static_cast<double>(stats.expert_hits) / uses : 0,
-                 static_cast<unsigned long long>(stats.expert_evictions), mebibytes(stats.expert_bytes_read),
+                 static_cast<unsigned long long>(stats.expert_evictions), size_text(stats.expert_bytes_read).c_str(),
                  static_cast<unsigned long long>(stats.expert_prefetches_used), static_cast<unsigned long long>(stats.expert_prefetches));
   }
   if (!stats.expert_reads_buffered.empty())
     std::fprintf(stderr, "experts are read through the page cache: %s\n", stats.expert_reads_buffered.c_str());
-  const std::string limit =
-      stats.sequence_bytes_max > 0 ? std::to_string(stats.sequence_bytes_max >> 20) + " MiB" : "what the device gives";
-  std::fprintf(stderr, "sequences: %.1f MiB (most: %.1f), of at most %s\n", mebibytes(stats.sequence_bytes),
-               mebibytes(stats.sequence_bytes_peak), limit.c_str());
-  std::fprintf(stderr, "memory: %.1f MiB resident (most: %.1f), %.1f MiB on the device (most: %.1f); %llu dispatches\n",
-               mebibytes(stats.resident_bytes), mebibytes(stats.resident_bytes_peak), mebibytes(stats.device_bytes),
-               mebibytes(stats.device_bytes_peak), static_cast<unsigned long long>(stats.dispatches));
+  const std::string limit = stats.sequence_bytes_max > 0 ? size_text(stats.sequence_bytes_max) : "what the device gives";
+  std::fprintf(stderr, "sequences: %s (most: %s), of at most %s\n", size_text(stats.sequence_bytes).c_str(),
+               size_text(stats.sequence_bytes_peak).c_str(), limit.c_str());
+  std::fprintf(stderr, "memory: %s resident (most: %s), %s on the device (most: %s); %llu dispatches\n",
+               size_text(stats.resident_bytes).c_str(), size_text(stats.resident_bytes_peak).c_str(), size_text(stats.device_bytes).c_str(),
+               size_text(stats.device_bytes_peak).c_str(), static_cast<unsigned long long>(stats.dispatches));
 }
 
 JsonValue stats_json(const TextModelStats& stats) {
@@ -178,8 +194,9 @@ JsonValue stats_json(const TextModelStats& stats) {
 }
 
 void print_description(const TextModelDescription& about) {
-  std::fprintf(stderr, "%s (%s) on %s: %s%s, %s weights; %s\n", about.model.c_str(), about.architecture.c_str(), about.backend.c_str(),
-               about.device.c_str(), about.software ? " (software adapter)" : "", about.dtype.c_str(), about.choice_reason.c_str());
+  std::fprintf(stderr, "%s (%s) on %s: %s%s, %s weights\nreason: %s\n", about.model.c_str(), about.architecture.c_str(),
+               about.backend.c_str(), about.device.c_str(), about.software ? " (software adapter)" : "", about.dtype.c_str(),
+               about.choice_reason.c_str());
   if (!about.expert_plan.empty()) std::fprintf(stderr, "experts: %s\n", about.expert_plan.c_str());
   if (!about.ignored_tensors.empty()) {
     std::fprintf(stderr, "not used: %zu tensors (vision, multi-token prediction)\n", about.ignored_tensors.size());

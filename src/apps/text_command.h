@@ -19,7 +19,7 @@ struct TextFlags {
   uint64_t expert_ram = 0, expert_vram = 0, sequence_memory = 0;
   bool no_prefetch = false;
 };
-void add_text_flags(CLI::App& command, TextFlags& flags, bool model_is_option);
+void add_model_option(CLI::App& command, TextFlags& flags, bool model_is_option);
 void add_expert_flags(CLI::App& command, TextFlags& flags);
 // For commands whose requests share the memory for sequences.
 void add_sequence_flags(CLI::App& command, TextFlags& flags);
@@ -32,6 +32,8 @@ struct SamplingFlags {
   std::string template_variables;
 };
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+void add_ending_flags(CLI::App& command, SamplingFlags& flags);     // when an answer ends
+void add_template_option(CLI::App& command, SamplingFlags& flags);  // of the chat template
 
 // Time of one token and where it went; from kernel times where there are some.
 struct TimeSplit {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
 #include "base/limits.h"
 #include "formats/checkpoint.h"
 #include "formats/model_files.h"
@@ -71,11 +72,15 @@ int run_tokenize(const TokenizeFlags& flags) {
 
 Command add_tokenize(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* command = app.add_subcommand("tokenize", "Show the token ids of a text");
-  command->add_option("--model", flags->model, "Checkpoint folder, packed file or tokenizer.json")->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("text", flags->text, "The text, @FILE, or - for standard input")->required();
-  command->add_flag("--json", flags->json, "Print JSON");
+  CLI::App* command = app.add_subcommand("tokenize", "Show the token ids of a text")->group("Look into models");
+  command->add_option("--model", flags->model, "Checkpoint folder, packed file or tokenizer.json")
+      ->option_text("PATH")
+      ->required()
+      ->group(kModelGroup);
+  add_base_option(*command, flags->base);
+  command->add_option("text", flags->text, "The text, or @FILE; -: standard input")->required();
+  add_json_flag(*command, flags->json);
+  add_help_flag(*command);
   return {command, [flags] { return run_tokenize(*flags); }};
 }
 

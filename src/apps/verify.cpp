@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/command.h"
+#include "apps/help.h"
 
 namespace chorus::apps {
 
@@ -21,6 +22,20 @@ struct Verified {
   std::vector<compute::Fallback> fallbacks;
 };
 
+void print_device(const compute::BackendInfo& device, const std::string& dtype) {
+  print("%s on %s%s, %s weights\n", device.kind.c_str(), device.device.c_str(), device.software ? " (software adapter)" : "",
+        dtype.c_str());
+}
+
+void print_line(const verify::Line& line) {
+  print("%-12s logits %.2e  probabilities %.2e  token mismatches %u", line.name.c_str(), line.logit_error, line.probability_error,
+        line.token_mismatches);
+  if (line.hidden_error > 0) print("  hidden %.2e", line.hidden_error);
+  if (line.rounding_edges > 0) print("  rounding edges %u", line.rounding_edges);
+  print("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
+}
+
+// As text, each line is printed when it is there: a large model takes minutes.
 Result<Verified> verify_checkpoint(const VerifyFlags& flags) {
   std::filesystem::path golden = flags.golden;
   if (golden.empty()) {
@@ -30,22 +45,19 @@ Result<Verified> verify_checkpoint(const VerifyFlags& flags) {
   if (!flags.base.empty()) open.base = flags.base;
   CHORUS_ASSIGN(const runtime::BackendChoice choice, choose_backend(flags.device));
   Verified result;
-  CHORUS_ASSIGN(result.report, verify::verify_path(*choice.backend, flags.model, open, golden, dtype_of(flags.device)));
   result.device = choice.backend->info();
+  const auto show = [&, first = true](const verify::Line& line) mutable {
+    if (first) print_device(result.device, flags.device.dtype);
+    first = false;
+    print_line(line);
+  };
+  const verify::OnLine on_line = flags.json ? verify::OnLine() : show;
+  CHORUS_ASSIGN(result.report, verify::verify_path(*choice.backend, flags.model, open, golden, dtype_of(flags.device), on_line));
   result.fallbacks = choice.backend->fallbacks();
   return result;
 }
 
-void print_text(const Verified& result, const std::string& dtype) {
-  print("%s on %s%s, %s weights\n", result.device.kind.c_str(), result.device.device.c_str(),
-        result.device.software ? " (software adapter)" : "", dtype.c_str());
-  for (const verify::Line& line : result.report.lines) {
-    print("%-12s logits %.2e  probabilities %.2e  token mismatches %u", line.name.c_str(), line.logit_error, line.probability_error,
-          line.token_mismatches);
-    if (line.hidden_error > 0) print("  hidden %.2e", line.hidden_error);
-    if (line.rounding_edges > 0) print("  rounding edges %u", line.rounding_edges);
-    print("  %s%s%s\n", line.pass ? "ok" : "FAILED", line.detail.empty() ? "" : ": ", line.detail.c_str());
-  }
+void print_verdict(const Verified& result) {
   for (const compute::Fallback& fallback : result.fallbacks)
     print("fallback: %s: %s\n", fallback.operation.c_str(), fallback.reason.c_str());
   size_t failed = 0;
@@ -86,7 +98,7 @@ int run_verify(const VerifyFlags& flags) {
   if (flags.json) {
     print_json(*result, flags.device.dtype);
   } else {
-    print_text(*result, flags.device.dtype);
+    print_verdict(*result);
   }
   return result->report.pass() ? kExitOk : kExitVerdict;
 }
@@ -95,12 +107,15 @@ int run_verify(const VerifyFlags& flags) {
 
 Command add_verify(CLI::App& app) {
   auto flags = std::make_shared<VerifyFlags>();
-  CLI::App* command = app.add_subcommand("verify", "Run a model against its reference outputs");
+  CLI::App* command = app.add_subcommand("verify", "Run a model against its reference outputs")->group("Look into models");
   command->add_option("model", flags->model, "Checkpoint folder or packed file")->required();
-  command->add_option("--base", flags->base, "Base model folder of an adapter checkpoint");
-  command->add_option("--golden", flags->golden, "golden.safetensors or *.golden.jsonl (default: the one that lies with the model)");
-  command->add_flag("--json", flags->json, "Print JSON");
+  add_base_option(*command, flags->base);
+  command->add_option("--golden", flags->golden, "golden.safetensors or *.golden.jsonl (default: the one that lies with the model)")
+      ->option_text("FILE")
+      ->group(kInputGroup);
   add_device_flags(*command, flags->device);
+  add_json_flag(*command, flags->json);
+  add_rare_flags(*command, flags->device);
   return {command, [flags] { return run_verify(*flags); }};
 }
 

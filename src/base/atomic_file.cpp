@@ -23,7 +23,8 @@ constexpr int kNameAttempts = 100;
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   if (!path.has_filename()) {
-    return make_error(ErrorCode::invalid_argument, "\"" + path.string() + "\": expected the name of a file to write, found none");
+    const std::string name = path.empty() ? "output" : path.string();
+    return make_error(ErrorCode::invalid_argument, name + ": expected the name of a file to write, found none");
   }
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);

@@ -27,6 +27,16 @@ void append_escaped(std::string& out, std::string_view text) {
   }
 }
 
+std::string scaled_text(double value) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr double kRoundsUp = 1023.95;  // would be written as 1024.0 of the smaller unit
+  size_t unit = 0;
+  for (; value >= (unit == 0 ? 1024 : kRoundsUp) && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
@@ -44,6 +54,10 @@ std::string quote_text(std::string_view text) {
   }
   return out + "\"";
 }
+
+std::string size_text(uint64_t bytes) { return scaled_text(static_cast<double>(bytes)); }
+
+std::string rate_text(double bytes_per_second) { return scaled_text(bytes_per_second) + "/s"; }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max) {
   std::error_code error;

@@ -48,6 +48,11 @@ std::string quote_text(std::string_view text);
 // Bytes from "512", "64K", "512M", "4G" or "1T" (powers of 1024). Nothing for other texts, and for what does not fit.
 std::optional<uint64_t> parse_size(std::string_view text);
 
+// The opposite, for people: "512 B", "12.6 MiB", "1.0 GiB". Powers of 1024, as in options.
+std::string size_text(uint64_t bytes);
+// A rate, in the same units: "93.1 GiB/s".
+std::string rate_text(double bytes_per_second);
+
 // The whole file, refused when it holds more than `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 

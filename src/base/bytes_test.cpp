@@ -17,5 +17,17 @@ TEST(Bytes, SizesAreStrict) {
   }
 }
 
+TEST(Bytes, SizesAreWrittenInPowersOf1024) {
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(1023), "1023 B");
+  EXPECT_EQ(size_text(1024), "1.0 KiB");
+  EXPECT_EQ(size_text(1536), "1.5 KiB");
+  EXPECT_EQ(size_text((1u << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(size_text(6ull << 30), "6.0 GiB");
+  EXPECT_EQ(size_text(5ull << 40), "5.0 TiB");
+  EXPECT_EQ(size_text(UINT64_MAX), "16777216.0 TiB");
+  EXPECT_EQ(rate_text(1.5 * (1 << 30)), "1.5 GiB/s");
+}
+
 }  // namespace
 }  // namespace chorus

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <utility>
+
+#include "base/bytes.h"
 
 namespace chorus::engine {
 
@@ -16,12 +17,6 @@ using models::Qwen35;
 
 namespace {
 
-std::string mebibytes(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
-}
-
 Result<BufferPtr> upload(compute::Backend& backend, std::span<const std::byte> data, const char* label) {
   CHORUS_ASSIGN(BufferPtr buffer, backend.create_buffer(std::max<size_t>(data.size(), 4), label));
   if (!data.empty()) CHORUS_TRY(backend.write(*buffer, 0, data));
@@ -31,13 +26,13 @@ Result<BufferPtr> upload(compute::Backend& backend, std::span<const std::byte> d
 Status check_plan(const MemoryPlan& plan, const compute::Backend& backend, const EngineOptions& options) {
   log_to(options.log, LogLevel::info, plan.to_line());
   if (options.memory_bytes_max > 0 && plan.total() > options.memory_bytes_max) {
-    return make_error(ErrorCode::out_of_memory, "memory plan: needs " + mebibytes(plan.total()) + " (" + plan.to_line() +
-                                                    "), the budget is " + mebibytes(options.memory_bytes_max));
+    return make_error(ErrorCode::out_of_memory, "memory plan: needs " + size_text(plan.total()) + " (" + plan.to_line() +
+                                                    "), the budget is " + size_text(options.memory_bytes_max));
   }
   const uint64_t buffer_max = backend.info().buffer_bytes_max;
   if (buffer_max > 0 && plan.largest_buffer > buffer_max) {
-    return make_error(ErrorCode::limit_exceeded, "memory plan: the largest buffer has " + mebibytes(plan.largest_buffer) + ", " +
-                                                     backend.info().device + " allows " + mebibytes(buffer_max));
+    return make_error(ErrorCode::limit_exceeded, "memory plan: the largest buffer has " + size_text(plan.largest_buffer) + ", " +
+                                                     backend.info().device + " allows " + size_text(buffer_max));
   }
   return {};
 }
@@ -55,8 +50,8 @@ Status check_branch(const BranchQuery& branch, size_t index) {
 }  // namespace
 
 std::string MemoryPlan::to_line() const {
-  return "memory: weights " + mebibytes(weights) + ", workspace " + mebibytes(workspace) + ", snapshot of " +
-         std::to_string(snapshot_tokens) + " tokens " + mebibytes(snapshot);
+  return "memory: weights " + size_text(weights) + ", workspace " + size_text(workspace) + ", snapshot of " +
+         std::to_string(snapshot_tokens) + " tokens " + size_text(snapshot);
 }
 
 MemoryPlan plan_memory(const formats::TextConfig& config, const compute::Backend& backend, const EngineOptions& options) {
@@ -67,6 +62,12 @@ MemoryPlan plan_memory(const formats::TextConfig& config, const compute::Backend
   plan.snapshot = Qwen35::state_bytes(config, options.plan_tokens);
   plan.largest_buffer = Qwen35::largest_buffer_bytes(config, options.plan_tokens);
   return plan;
+}
+
+std::vector<std::string_view> operations_of(const formats::TextConfig& config, bool with_head) {
+  std::vector<std::string_view> names = Qwen35::operations(config);
+  if (with_head) names.insert(names.end(), {"pointer_scores", "segment_softmax"});
+  return names;
 }
 
 std::vector<BranchPass> plan_branch_passes(std::span<const uint32_t> branch_tokens, uint32_t rows_max) {
@@ -83,8 +84,8 @@ std::vector<BranchPass> plan_branch_passes(std::span<const uint32_t> branch_toke
 Result<std::unique_ptr<DecisionEngine>> DecisionEngine::load(compute::Backend& backend, const formats::Checkpoint& checkpoint,
                                                              const EngineOptions& options) {
   if (!checkpoint.head) {
-    return make_error(ErrorCode::unsupported, "model " + checkpoint.path.string() +
-                                                  ": has no pointer head (head.pt or head.safetensors), so it cannot answer questions");
+    return make_error(ErrorCode::unsupported,
+                      checkpoint.path.string() + ": has no pointer head (head.pt or head.safetensors), so it cannot answer questions");
   }
   return load(backend, checkpoint.config, *checkpoint.weights, *checkpoint.head, checkpoint.metadata.temperature, options);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -45,6 +46,9 @@ struct EngineOptions {
 
 // What a loaded checkpoint would take, without loading it.
 MemoryPlan plan_memory(const formats::TextConfig& config, const compute::Backend& backend, const EngineOptions& options);
+
+// Names of the operations that reading and, with a head, answering run; as Backend::variants takes them.
+std::vector<std::string_view> operations_of(const formats::TextConfig& config, bool with_head);
 
 // A text read once: an immutable snapshot of every layer. Belongs to the engine that made it; several may live at once.
 class Prefix {

@@ -1,7 +1,8 @@
 #include "experts/expert_budget.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "base/bytes.h"
 
 namespace chorus::experts {
 namespace {
@@ -50,16 +51,6 @@ Result<Budget> plan_budget(const BudgetInput& input) {
   const uint64_t host = input.host_bytes ? input.host_bytes : input.shared_memory ? half : available;
   CHORUS_ASSIGN(budget.host_slots, slots_of(host, input.host_bytes != 0, "--expert-ram", input));
   return budget;
-}
-
-std::string size_text(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
 }
 
 }  // namespace chorus::experts

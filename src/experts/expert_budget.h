@@ -29,7 +29,4 @@ struct Budget {
 // Errors: invalid_argument (an asked budget below one expert), out_of_memory (too little is free for one).
 Result<Budget> plan_budget(const BudgetInput& input);
 
-// "12.6 MB", "1.0 GB": powers of 1000 would not match options like 4G, so powers of 1024 with their customary short names.
-std::string size_text(uint64_t bytes);
-
 }  // namespace chorus::experts

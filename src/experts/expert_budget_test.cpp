@@ -106,12 +106,5 @@ TEST(FreeMemory, TakesTheTightestGroup) {
   EXPECT_FALSE(free_memory_bytes(nothing.path()));
 }
 
-TEST(SizeText, HasOneUnit) {
-  EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(1023), "1023 B");
-  EXPECT_EQ(size_text(1536), "1.5 KB");
-  EXPECT_EQ(size_text(6 * kGiB), "6.0 GB");
-}
-
 }  // namespace
 }  // namespace chorus::experts

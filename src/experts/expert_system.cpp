@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "experts/expert_budget.h"
 #include "experts/free_memory.h"
 #include "experts/packed_store.h"

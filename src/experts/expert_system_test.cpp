@@ -84,14 +84,14 @@ TEST_F(SystemFixture, DecidesByTheBudget) {
   auto all = open({});
   ASSERT_TRUE(all.ok()) << all.error().to_line();
   EXPECT_TRUE((*all)->statistics().resident);
-  EXPECT_NE((*all)->plan().find("16 experts of 24.0 KB: all in memory"), std::string::npos) << (*all)->plan();
+  EXPECT_NE((*all)->plan().find("16 experts of 24.0 KiB: all in memory"), std::string::npos) << (*all)->plan();
   ExpertOptions options;
   options.expert_ram_bytes = 3 * kRecord + 5;
   auto some = open(options);
   ASSERT_TRUE(some.ok()) << some.error().to_line();
   EXPECT_FALSE((*some)->statistics().resident);
   EXPECT_EQ((*some)->statistics().host_slots, 3u);
-  EXPECT_NE((*some)->plan().find("3 (72.0 KB) in memory, the rest from disk"), std::string::npos) << (*some)->plan();
+  EXPECT_NE((*some)->plan().find("3 (72.0 KiB) in memory, the rest from disk"), std::string::npos) << (*some)->plan();
   const auto a = run(**all, 3), b = run(**some, 3);
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_TRUE(testing::same_bits(*a, *b));
@@ -99,8 +99,9 @@ TEST_F(SystemFixture, DecidesByTheBudget) {
   const auto none = open(options);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::invalid_argument);
-  EXPECT_NE(none.error().message.find("--expert-ram: expected at least the 24576 bytes (24.0 KB) of one expert of this model, found 24575"),
-            std::string::npos)
+  EXPECT_NE(
+      none.error().message.find("--expert-ram: expected at least the 24576 bytes (24.0 KiB) of one expert of this model, found 24575"),
+      std::string::npos)
       << none.error().message;
 }
 

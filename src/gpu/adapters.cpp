@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes.h"
 #include "gpu/errors.h"
 
 namespace chorus::gpu {
@@ -134,12 +135,12 @@ void forward_log(wgpu::LoggingType, wgpu::StringView message, LogSink* log) {
 
 // Empty: the adapter will do.
 std::string why_not(const Capabilities& adapter, const DeviceOptions& options) {
-  if (!options.backend.empty() && lower(options.backend) != adapter.backend) return "backend is not " + options.backend;
+  if (!options.backend.empty() && lower(options.backend) != adapter.backend) return "not of backend " + options.backend;
   if (!options.adapter.empty() && lower(adapter.name).find(lower(options.adapter)) == std::string::npos) {
-    return "name does not contain \"" + options.adapter + "\"";
+    return "no part of its name is " + quote_text(options.adapter);
   }
-  if (adapter.software && !options.allow_software) return "software adapter, not allowed";
-  if (options.timestamps && !adapter.timestamps) return "no timestamp queries";
+  if (adapter.software && !options.allow_software) return "a software adapter, which was not asked for";
+  if (options.timestamps && !adapter.timestamps) return "no timestamp queries, which times of kernels need";
   return {};
 }
 
@@ -190,7 +191,12 @@ std::vector<FoundAdapter> find_adapters(const dawn::native::Instance& instance, 
 }
 
 Result<FoundAdapter> choose_adapter(std::vector<FoundAdapter> found, const DeviceOptions& options) {
-  if (found.empty()) return make_error(ErrorCode::not_found, "webgpu: no adapter found (the Null backend does not count)");
+  if (found.empty()) return make_error(ErrorCode::not_found, "webgpu: no adapter found; install the Vulkan driver of a GPU");
+  if (!options.allow_software && options.adapter.empty() &&
+      std::all_of(found.begin(), found.end(), [](const FoundAdapter& adapter) { return adapter.capabilities.software; })) {
+    return make_error(ErrorCode::not_found, "webgpu: no GPU found, only " + found[0].capabilities.name +
+                                                ", a software adapter, slower than the CPU itself; --device webgpu takes it all the same");
+  }
   std::stable_sort(found.begin(), found.end(),
                    [&](const FoundAdapter& a, const FoundAdapter& b) { return rank(a, options.power) < rank(b, options.power); });
   std::string refused;

@@ -57,9 +57,17 @@ TEST(ChooseAdapter, SoftwareOnlyWhenAllowed) {
   const Result<FoundAdapter> refused = choose_adapter(typical_list(), options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::not_found);
-  EXPECT_NE(refused.error().message.find("software adapter, not allowed"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("a software adapter, which was not asked for"), std::string::npos) << refused.error().message;
   options.allow_software = true;
   EXPECT_EQ(chosen(options), "llvmpipe/vulkan");
+}
+
+TEST(ChooseAdapter, SoftwareAloneSaysHowToHaveIt) {
+  const Result<FoundAdapter> refused = choose_adapter({make("llvmpipe", wgpu::AdapterType::CPU)}, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::not_found);
+  EXPECT_NE(refused.error().message.find("llvmpipe, a software adapter"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("--device webgpu"), std::string::npos) << refused.error().message;
 }
 
 TEST(ChooseAdapter, HardwareComesBeforeAllowedSoftware) {

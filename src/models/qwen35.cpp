@@ -135,6 +135,14 @@ uint64_t Qwen35::largest_buffer_bytes(const TextConfig& config, uint32_t capacit
   return 4 * std::max<uint64_t>(static_cast<uint64_t>(capacity) * w.kv, static_cast<uint64_t>(w.delta_values) * config.linear_key_dim);
 }
 
+std::vector<std::string_view> Qwen35::operations(const TextConfig& config) {
+  const auto has = [&](LayerType type) { return std::ranges::find(config.layer_types, type) != config.layer_types.end(); };
+  std::vector<std::string_view> names = {"embed", "rms_norm", "linear", "swiglu", "gather_rows"};
+  if (has(LayerType::linear_attention)) names.insert(names.end(), {"causal_conv", "gated_delta", "gated_rms_norm"});
+  if (has(LayerType::full_attention)) names.insert(names.end(), {"qk_norm_rope", "attention"});
+  return names;
+}
+
 Status Qwen35::bind(const formats::WeightSource& weights, const LoadOptions& options) {
   const TextConfig& c = config_;
   const Widths w(c);

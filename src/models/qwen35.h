@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -85,6 +86,8 @@ class Qwen35 {
   static uint64_t workspace_bytes(const formats::TextConfig& config, const compute::Backend& backend, uint64_t bytes_max,
                                   uint32_t rows_max);
   static uint64_t largest_buffer_bytes(const formats::TextConfig& config, uint32_t capacity);
+  // Names of the operations that its passes consist of, as Backend::variants takes them. Copies are none.
+  static std::vector<std::string_view> operations(const formats::TextConfig& config);
 
   // Reads `tokens` (any number; split into passes) into the state. With `outputs`, also returns the final-norm hidden rows of the
   // token indices listed there (ascending, relative to `tokens`): f32 [outputs.size(), hidden].

@@ -1,5 +1,6 @@
 #include "runtime/backend_choice.h"
 
+#include <string_view>
 #include <utility>
 
 #include "backends/cpu/cpu_backend.h"
@@ -24,7 +25,8 @@ Result<std::unique_ptr<compute::Backend>> make_webgpu(const BackendRequest& requ
 #else
   (void)request;
   (void)allow_software;
-  return make_error(ErrorCode::unsupported, "webgpu: this program was built without it (CHORUS_WEBGPU=OFF)");
+  return make_error(ErrorCode::unsupported,
+                    "webgpu: WebGPU is not built into this program (CHORUS_WEBGPU=OFF); to have it, build with CHORUS_WEBGPU=ON");
 #endif
 }
 
@@ -33,6 +35,14 @@ std::unique_ptr<compute::Backend> make_cpu(const BackendRequest& request) {
   options.threads = request.cpu_threads;
   options.profile = request.profile_kernels;
   return backends::create_cpu_backend(options);
+}
+
+// What was asked for, what runs, why, and (at the end of the error) what to do.
+std::string fallback_reason(const Error& error) {
+  constexpr std::string_view kPrefix = "webgpu: ";
+  std::string why = error.to_line();
+  if (why.starts_with(kPrefix)) why.erase(0, kPrefix.size());
+  return "auto was asked for, the CPU runs it: " + why;
 }
 
 }  // namespace
@@ -48,8 +58,8 @@ Result<BackendChoice> choose_backend(const BackendRequest& request) {
   auto webgpu = make_webgpu(request, by_request);
   if (webgpu.ok()) {
     choice.backend = std::move(webgpu).value();
-    choice.reason = by_request ? "webgpu was asked for" : "a hardware WebGPU adapter was found";
-    if (choice.backend->info().software) choice.reason += "; the adapter is a software one, slower than the cpu backend";
+    choice.reason = by_request ? "webgpu was asked for" : "auto was asked for, and there is a hardware WebGPU adapter";
+    if (choice.backend->info().software) choice.reason += "; the adapter is a software one, slower than the CPU itself (--device cpu)";
     return choice;
   }
   if (by_request) {
@@ -59,7 +69,7 @@ Result<BackendChoice> choose_backend(const BackendRequest& request) {
     return error;
   }
   choice.backend = make_cpu(request);
-  choice.reason = "no hardware WebGPU adapter (" + webgpu.error().to_line() + ")";
+  choice.reason = fallback_reason(webgpu.error());
   return choice;
 }
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
@@ -31,6 +32,7 @@ ProcessMemory process_memory() {
   std::ifstream file("/proc/self/statm");
   uint64_t total = 0, resident = 0;
   if (file >> total >> resident) memory.resident = resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  memory.peak = std::max(memory.peak, memory.resident);  // the system notes the peak only now and then
   return memory;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "experts/expert_system.h"
 #include "formats/model_files.h"
@@ -24,6 +25,11 @@ Tolerances tolerances_for(DType dtype) {
 
 bool Report::pass() const {
   return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const Line& line) { return line.pass; });
+}
+
+void Report::add(Line line, const OnLine& on_line) {
+  lines.push_back(std::move(line));
+  if (on_line) on_line(lines.back());
 }
 
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model) {
@@ -60,7 +66,7 @@ bool is_decision_model(const std::filesystem::path& model) {
 }  // namespace
 
 Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
-                                     const std::filesystem::path& golden, DType dtype) {
+                                     const std::filesystem::path& golden, DType dtype, const OnLine& on_line) {
   experts::ExpertOptions expert_options;
   expert_options.usage_file = std::filesystem::path();  // a comparison is no use of the model to learn from
   CHORUS_ASSIGN(const auto expert_system, experts::open_experts(backend, checkpoint, dtype, expert_options));
@@ -69,29 +75,29 @@ Result<Report> verify_language_model(compute::Backend& backend, const models::La
   CHORUS_ASSIGN(const auto model,
                 models::LanguageModel::load(backend, checkpoint.blueprint, *checkpoint.weights, expert_system->executor(), options));
   const auto runner = make_runner(*model);
-  if (golden.extension() != ".jsonl") return verify_logits(*runner, golden, tolerances_for(dtype));
+  if (golden.extension() != ".jsonl") return verify_logits(*runner, golden, tolerances_for(dtype), on_line);
   if (!checkpoint.files.tokenizer_json) return make_error(ErrorCode::not_found, checkpoint.path.string() + ": no tokenizer.json");
-  return verify_generation(*runner, *checkpoint.files.tokenizer_json, golden, dtype);
+  return verify_generation(*runner, *checkpoint.files.tokenizer_json, golden, dtype, on_line);
 }
 
 Result<Report> verify_decision_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                     DType dtype) {
-  if (golden.extension() == ".jsonl") return verify_decisions(backend, checkpoint, golden, dtype);
+                                     DType dtype, const OnLine& on_line) {
+  if (golden.extension() == ".jsonl") return verify_decisions(backend, checkpoint, golden, dtype, on_line);
   models::LoadOptions options;
   options.dtype = dtype;
   options.language_head = true;
   CHORUS_ASSIGN(const auto model, models::Qwen35::load(backend, checkpoint.config, *checkpoint.weights, options));
-  return verify_logits(*make_runner(*model), golden, tolerances_for(dtype));
+  return verify_logits(*make_runner(*model), golden, tolerances_for(dtype), on_line);
 }
 
 Result<Report> verify_path(compute::Backend& backend, const std::filesystem::path& model, const formats::OpenOptions& options,
-                           const std::filesystem::path& golden, DType dtype) {
+                           const std::filesystem::path& golden, DType dtype, const OnLine& on_line) {
   if (!is_decision_model(model)) {
     CHORUS_ASSIGN(const models::LanguageCheckpoint checkpoint, models::open_language_checkpoint(model));
-    return verify_language_model(backend, checkpoint, golden, dtype);
+    return verify_language_model(backend, checkpoint, golden, dtype, on_line);
   }
   CHORUS_ASSIGN(const formats::Checkpoint checkpoint, formats::open_checkpoint(model, options));
-  return verify_decision_model(backend, checkpoint, golden, dtype);
+  return verify_decision_model(backend, checkpoint, golden, dtype, on_line);
 }
 
 }  // namespace chorus::verify

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,32 +42,38 @@ struct Line {
   std::string detail;  // the first thing that failed
 };
 
+// Sees each line as soon as it is made.
+using OnLine = std::function<void(const Line&)>;
+
 struct Report {
   std::string kind;  // "language" or "decision"
   std::vector<Line> lines;
   bool pass() const;
+  void add(Line line, const OnLine& on_line);
 };
 
 class LanguageRunner;  // verify/language_runner.h
 
 // Logits, hidden states and greedy continuations of golden.safetensors.
-Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits);
+Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits,
+                             const OnLine& on_line = {});
 // Prompts and greedy continuations of *.golden.jsonl.
-Result<Report> verify_generation(LanguageRunner& runner, std::string_view tokenizer_json, const std::filesystem::path& golden, DType dtype);
+Result<Report> verify_generation(LanguageRunner& runner, std::string_view tokenizer_json, const std::filesystem::path& golden, DType dtype,
+                                 const OnLine& on_line = {});
 Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                DType dtype);
+                                DType dtype, const OnLine& on_line = {});
 
 // The reference that lies with a model: MODEL/golden.safetensors, MODEL.golden.jsonl or MODEL/golden.jsonl. Errors: not_found.
 Result<std::filesystem::path> find_golden(const std::filesystem::path& model);
 
 // A language model, its experts in memory or under a budget from what is free; by the golden file's name, .jsonl is the layout with texts.
 Result<Report> verify_language_model(compute::Backend& backend, const models::LanguageCheckpoint& checkpoint,
-                                     const std::filesystem::path& golden, DType dtype);
+                                     const std::filesystem::path& golden, DType dtype, const OnLine& on_line = {});
 // A decision model (.jsonl), or only its backbone (golden.safetensors).
 Result<Report> verify_decision_model(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                     DType dtype);
+                                     DType dtype, const OnLine& on_line = {});
 // The front door: what the model is says which of the two.
 Result<Report> verify_path(compute::Backend& backend, const std::filesystem::path& model, const formats::OpenOptions& options,
-                           const std::filesystem::path& golden, DType dtype);
+                           const std::filesystem::path& golden, DType dtype, const OnLine& on_line = {});
 
 }  // namespace chorus::verify

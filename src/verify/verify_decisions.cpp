@@ -1,7 +1,6 @@
 // Decision models against *.golden.jsonl: token ids, positions, logits, probabilities, rounded answers, counts.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/limits.h"
 #include "decisions/answers.h"
@@ -11,6 +10,7 @@
 #include "formats/json.h"
 #include "formats/tokenizer.h"
 #include "verify/judge.h"
+#include "verify/reference_rows.h"
 #include "verify/verify.h"
 
 namespace chorus::verify {
@@ -178,9 +178,8 @@ Result<Line> verify_request(const Session& session, const JsonValue& reference, 
 }  // namespace
 
 Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkpoint& checkpoint, const std::filesystem::path& golden,
-                                DType dtype) {
-  std::ifstream file(golden);
-  if (!file) return make_error(ErrorCode::not_found, "cannot open " + golden.string());
+                                DType dtype, const OnLine& on_line) {
+  CHORUS_ASSIGN(const std::vector<ReferenceRow> rows, read_reference_rows(golden, "request"));
   CHORUS_ASSIGN(const std::string tokenizer_json, checkpoint.tokenizer_json());
   CHORUS_ASSIGN(const formats::Tokenizer tokenizer, formats::Tokenizer::parse(tokenizer_json));
   engine::EngineOptions options;
@@ -189,17 +188,12 @@ Result<Report> verify_decisions(compute::Backend& backend, const formats::Checkp
   const Session session{*engine, tokenizer, tolerances_for(dtype)};
   Report report;
   report.kind = "decision";
-  std::string text;
-  for (size_t number = 1; std::getline(file, text); ++number) {
-    if (text.empty()) continue;
-    const std::string name = "request " + std::to_string(number);
-    auto reference = formats::parse_json(text);
-    if (!reference) return std::move(reference).error().with_context("in line " + std::to_string(number) + " of " + golden.string());
-    auto line = verify_request(session, *reference, name);
+  for (const ReferenceRow& row : rows) {
+    const std::string name = "request " + std::to_string(row.line);
+    auto line = verify_request(session, row.value, name);
     if (!line) return std::move(line).error().with_context("while verifying " + name + " of " + golden.string());
-    report.lines.push_back(std::move(line).value());
+    report.add(std::move(line).value(), on_line);
   }
-  if (report.lines.empty()) return make_error(ErrorCode::invalid_input, golden.string() + ": holds no request");
   return report;
 }
 

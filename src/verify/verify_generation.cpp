@@ -1,7 +1,6 @@
 // Language models against *.golden.jsonl with prompts and greedy continuations: token ids of the prompt, every generated token, its text,
 // and the logits of the first step where the reference has them.
 #include <algorithm>
-#include <fstream>
 
 #include "base/bytes.h"
 #include "base/limits.h"
@@ -9,6 +8,7 @@
 #include "formats/tokenizer.h"
 #include "verify/judge.h"
 #include "verify/language_runner.h"
+#include "verify/reference_rows.h"
 #include "verify/verify.h"
 
 namespace chorus::verify {
@@ -101,25 +101,19 @@ Result<Line> verify_prompt(const Session& session, const JsonValue& reference, c
 
 }  // namespace
 
-Result<Report> verify_generation(LanguageRunner& runner, std::string_view tokenizer_json, const std::filesystem::path& golden,
-                                 DType dtype) {
-  std::ifstream file(golden);
-  if (!file) return make_error(ErrorCode::not_found, "cannot open " + golden.string());
+Result<Report> verify_generation(LanguageRunner& runner, std::string_view tokenizer_json, const std::filesystem::path& golden, DType dtype,
+                                 const OnLine& on_line) {
+  CHORUS_ASSIGN(const std::vector<ReferenceRow> rows, read_reference_rows(golden, "prompt"));
   CHORUS_ASSIGN(const formats::Tokenizer tokenizer, formats::Tokenizer::parse(tokenizer_json));
   const Session session{runner, tokenizer, tolerances_for(dtype)};
   Report report;
   report.kind = "language";
-  std::string row;
-  for (size_t number = 1; std::getline(file, row); ++number) {
-    if (row.empty()) continue;
-    const std::string name = "prompt " + std::to_string(number);
-    auto reference = formats::parse_json(row);
-    if (!reference) return std::move(reference).error().with_context("in line " + std::to_string(number) + " of " + golden.string());
-    auto line = verify_prompt(session, *reference, name);
+  for (const ReferenceRow& row : rows) {
+    const std::string name = "prompt " + std::to_string(row.line);
+    auto line = verify_prompt(session, row.value, name);
     if (!line) return std::move(line).error().with_context("while verifying " + name + " of " + golden.string());
-    report.lines.push_back(std::move(line).value());
+    report.add(std::move(line).value(), on_line);
   }
-  if (report.lines.empty()) return make_error(ErrorCode::invalid_input, golden.string() + ": holds no prompt");
   return report;
 }
 

@@ -188,15 +188,23 @@ Status refuse_unreached(const TensorStore& store, const std::string& where) {
 
 }  // namespace
 
-Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits) {
+Result<Report> verify_logits(LanguageRunner& runner, const std::filesystem::path& golden, const Tolerances& limits, const OnLine& on_line) {
   CHORUS_ASSIGN(const TensorStore store, TensorStore::open(golden));
   CHORUS_TRY(refuse_unreached(store, golden.string()));
   Report report;
   report.kind = "language";
-  for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) {
-    auto line = verify_prompt(runner, store, "prompt" + std::to_string(i), limits);
-    if (!line) return std::move(line).error().with_context("while verifying prompt" + std::to_string(i) + " of " + golden.string());
-    report.lines.push_back(std::move(line).value());
+  std::vector<std::string> prompts;
+  for (size_t i = 0; store.find("prompt" + std::to_string(i) + ".input_ids"); ++i) prompts.push_back("prompt" + std::to_string(i));
+  const auto where = [&](const std::string& prompt) { return "while verifying " + prompt + " of " + golden.string(); };
+  // A file that is damaged further down is refused before anything is compared.
+  for (const std::string& prompt : prompts) {
+    auto reference = read_reference(store, prompt, runner.vocabulary(), runner.hidden());
+    if (!reference) return std::move(reference).error().with_context(where(prompt));
+  }
+  for (const std::string& prompt : prompts) {
+    auto line = verify_prompt(runner, store, prompt, limits);
+    if (!line) return std::move(line).error().with_context(where(prompt));
+    report.add(std::move(line).value(), on_line);
   }
   return report;
 }
