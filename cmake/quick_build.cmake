@@ -12,6 +12,6 @@ function(chorus_compile_together)
 endfunction()
 
 function(chorus_compile_alone)
-  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/src/)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/src/)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
