@@ -14,7 +14,7 @@ namespace {
 using selftest::Random;
 
 constexpr compute::GatedDeltaShape kShape{1, 2, 16, 16};
-constexpr uint32_t kRows = 700, kCols = 2 * 16 + 2 * 16, kValues = 2 * 16;
+constexpr uint32_t kTextRows = 700, kCols = 2 * 16 + 2 * 16, kValues = 2 * 16;
 
 struct Outputs {
   std::vector<float> out, state;
@@ -23,28 +23,28 @@ struct Outputs {
 Result<Outputs> run_on(const gpu::DeviceOptions& options) {
   CHORUS_ASSIGN(auto backend, backends::create_webgpu_backend(options));
   Random random(5);
-  CHORUS_ASSIGN(auto qkv, selftest::upload(*backend, random.vector(kRows * kCols)));
-  CHORUS_ASSIGN(auto b, selftest::upload(*backend, random.vector(kRows * 2, -2, 2)));
-  CHORUS_ASSIGN(auto a, selftest::upload(*backend, random.vector(kRows * 2, -4, 2)));
+  CHORUS_ASSIGN(auto qkv, selftest::upload(*backend, random.vector(kTextRows * kCols)));
+  CHORUS_ASSIGN(auto b, selftest::upload(*backend, random.vector(kTextRows * 2, -2, 2)));
+  CHORUS_ASSIGN(auto a, selftest::upload(*backend, random.vector(kTextRows * 2, -4, 2)));
   CHORUS_ASSIGN(auto a_log, selftest::upload(*backend, random.vector(2, -3, 1)));
   CHORUS_ASSIGN(auto dt_bias, selftest::upload(*backend, random.vector(2)));
   CHORUS_ASSIGN(auto state_in, selftest::upload(*backend, random.vector(2 * 16 * 16)));
   CHORUS_ASSIGN(auto state_out, selftest::upload(*backend, std::vector<float>(2 * 16 * 16)));
-  const uint32_t pair[] = {0, kRows};
+  const uint32_t pair[] = {0, kTextRows};
   CHORUS_ASSIGN(auto spans, selftest::upload_u32(*backend, pair));
-  CHORUS_ASSIGN(auto out, selftest::upload(*backend, std::vector<float>(kRows * kValues)));
-  const compute::Sequences sequences{{{0, kRows}}, spans.get()};
+  CHORUS_ASSIGN(auto out, selftest::upload(*backend, std::vector<float>(kTextRows * kValues)));
+  const compute::Sequences sequences{{{0, kTextRows}}, spans.get()};
   compute::GatedDeltaArgs args;
   args.shape = kShape;
-  args.qkv = {qkv.get(), 0, kRows, kCols, kCols};
-  args.b = {b.get(), 0, kRows, 2, 2};
-  args.a = {a.get(), 0, kRows, 2, 2};
+  args.qkv = {qkv.get(), 0, kTextRows, kCols, kCols};
+  args.b = {b.get(), 0, kTextRows, 2, 2};
+  args.a = {a.get(), 0, kTextRows, 2, 2};
   args.a_log = a_log.get();
   args.dt_bias = dt_bias.get();
   args.state_in = state_in.get();
   args.state_out = state_out.get();
   args.sequences = &sequences;
-  args.out = {out.get(), 0, kRows, kValues, kValues};
+  args.out = {out.get(), 0, kTextRows, kValues, kValues};
   CHORUS_TRY(backend->force_variant("gated_delta", "by_length"));
   CHORUS_ASSIGN(auto batch, backend->begin_batch());
   CHORUS_TRY(batch->gated_delta(args));

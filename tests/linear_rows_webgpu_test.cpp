@@ -10,7 +10,7 @@
 namespace chorus {
 namespace {
 
-constexpr uint32_t kRows = 8;
+constexpr uint32_t kRowsMost = 8;
 
 struct Weights {
   DType dtype;
@@ -22,8 +22,8 @@ struct Weights {
 Result<std::vector<float>> multiply(compute::Backend& backend, const compute::Weight& weight, uint32_t first, uint32_t count,
                                     uint32_t shift, bool norm = false) {
   selftest::Random random(5);
-  const std::vector<float> x = random.vector(size_t{kRows} * weight.cols()), bias = random.vector(weight.rows());
-  const std::vector<float> old = random.vector(size_t{kRows} * weight.rows());
+  const std::vector<float> x = random.vector(size_t{kRowsMost} * weight.cols()), bias = random.vector(weight.rows());
+  const std::vector<float> old = random.vector(size_t{kRowsMost} * weight.rows());
   std::vector<float> placed(shift, 0.0f);
   placed.insert(placed.end(), x.begin(), x.end());
   CHORUS_ASSIGN(auto x_buffer, selftest::upload(backend, placed));
@@ -73,24 +73,24 @@ TEST_P(LinearRows, AnyCountGivesTheSameBits) {
   if (dtype == DType::f16) variants.push_back("row256");  // one type: every build takes a software adapter a second
   for (const std::string& variant : variants) {
     ASSERT_TRUE(backend->force_variant("linear", variant).ok());
-    const auto all = multiply(*backend, **weight, 0, kRows, 0);
+    const auto all = multiply(*backend, **weight, 0, kRowsMost, 0);
     ASSERT_TRUE(all.ok()) << all.error().to_line();
-    for (uint32_t count = 1; count <= kRows; ++count) {
+    for (uint32_t count = 1; count <= kRowsMost; ++count) {
       expect_rows_of(*all, multiply(*backend, **weight, 0, count, 0), 0, cols, variant + ", rows " + std::to_string(count));
     }
-    for (const uint32_t row : {1u, kRows - 1}) {
+    for (const uint32_t row : {1u, kRowsMost - 1}) {
       for (const uint32_t shift : {0u, 1u}) {
         expect_rows_of(*all, multiply(*backend, **weight, row, 1, shift), row, cols,
                        variant + ", row " + std::to_string(row) + " alone, shifted by " + std::to_string(shift));
       }
     }
-    const auto normed = multiply(*backend, **weight, 0, kRows, 0, true);
+    const auto normed = multiply(*backend, **weight, 0, kRowsMost, 0, true);
     ASSERT_TRUE(normed.ok()) << normed.error().to_line();
     for (const uint32_t count : {1u, 3u, 5u}) {
       expect_rows_of(*normed, multiply(*backend, **weight, 0, count, 0, true), 0, cols + depth,
                      variant + ", norm, rows " + std::to_string(count));
     }
-    expect_rows_of(*normed, multiply(*backend, **weight, kRows - 1, 1, 0, true), kRows - 1, cols + depth,
+    expect_rows_of(*normed, multiply(*backend, **weight, kRowsMost - 1, 1, 0, true), kRowsMost - 1, cols + depth,
                    variant + ", norm, the last row alone");
   }
   ASSERT_TRUE(backend->force_variant("linear", "").ok());

@@ -12,13 +12,13 @@
 namespace chorus::kernels {
 namespace {
 
-constexpr uint32_t kRows = 5;
+constexpr uint32_t kTermRows = 5;
 constexpr uint32_t kDepth = 2068;  // 517 vec4s: the last oct is half full
 constexpr uint32_t kOcts = 259;
 
 std::vector<float> rows_of_many_magnitudes() {
   selftest::Random random(7);
-  std::vector<float> values = random.vector(size_t{kRows} * kDepth);
+  std::vector<float> values = random.vector(size_t{kTermRows} * kDepth);
   for (uint32_t col = 0; col < kDepth; ++col) {
     values[kDepth + col] *= 0x1p-100f;                                          // a row of small numbers
     values[2 * kDepth + col] *= 0x1p100f;                                       // and one of big ones
@@ -38,32 +38,32 @@ Result<Terms> terms_on_device(std::string_view build, const std::vector<float>& 
   CHORUS_ASSIGN(auto device, gpu::Device::create(tests::test_device_options()));
   CHORUS_ASSIGN(const gpu::ShaderSource* shader, require_shader("linear_terms", build));
   LinearTermsParams params;
-  params.rows = kRows;
+  params.rows = kTermRows;
   params.quads = kDepth / 4;
   params.octs = kOcts;
   params.depth = kDepth;
   params.x_offset = offset;
   params.x_stride = kDepth;
-  params.plane = kRows * kOcts;
-  const uint64_t bytes = uint64_t{kRows} * kOcts * 16 * terms;
+  params.plane = kTermRows * kOcts;
+  const uint64_t bytes = uint64_t{kTermRows} * kOcts * 16 * terms;
   CHORUS_ASSIGN(auto input, device->create_storage(source.size() * 4, "source"));
   CHORUS_ASSIGN(auto planes, device->create_storage(bytes, "planes"));
-  CHORUS_ASSIGN(auto scales, device->create_storage(kRows * 4, "scales"));
+  CHORUS_ASSIGN(auto scales, device->create_storage(kTermRows * 4, "scales"));
   CHORUS_TRY(device->write(input, 0, std::as_bytes(std::span(source))));
   const std::vector<uint32_t> poison(bytes / 4, 0x7e007e00u);  // NaN in both halves
   CHORUS_TRY(device->write(planes, 0, std::as_bytes(std::span(poison))));
   CHORUS_TRY(device->dispatch({shader,
                                {{input, gpu::Access::read}, {planes, gpu::Access::read_write}, {scales, gpu::Access::read_write}},
                                as_params(params),
-                               {kRows, 1, 1}}));
-  Terms result{std::vector<uint16_t>(bytes / 2), std::vector<float>(kRows)};
+                               {kTermRows, 1, 1}}));
+  Terms result{std::vector<uint16_t>(bytes / 2), std::vector<float>(kTermRows)};
   CHORUS_TRY(device->read(planes, 0, std::as_writable_bytes(std::span(result.halves))));
   CHORUS_TRY(device->read(scales, 0, std::as_writable_bytes(std::span(result.scales))));
   return result;
 }
 
 void expect_22_bits(const std::vector<float>& source, const Terms& terms) {
-  for (uint32_t row = 0; row < kRows; ++row) {
+  for (uint32_t row = 0; row < kTermRows; ++row) {
     int exponent = 0;
     ASSERT_EQ(std::frexp(terms.scales[row], &exponent), 0.5) << "the scale of row " << row << " is no power of two";
     double largest = 0;
@@ -71,7 +71,7 @@ void expect_22_bits(const std::vector<float>& source, const Terms& terms) {
     for (uint32_t col = 0; col < kOcts * 8; ++col) {
       const size_t at = size_t{row} * kOcts * 8 + col;
       const double found =
-          (static_cast<double>(f16_to_float(terms.halves[at])) + f16_to_float(terms.halves[size_t{kRows} * kOcts * 8 + at])) *
+          (static_cast<double>(f16_to_float(terms.halves[at])) + f16_to_float(terms.halves[size_t{kTermRows} * kOcts * 8 + at])) *
           terms.scales[row];
       const double expected = col < kDepth ? source[row * kDepth + col] : 0;
       // Half a unit of 22 bits, and half the smallest half (2^-25) in units of the scale.
@@ -109,7 +109,7 @@ TEST(LinearTerms, OfBf16WeightsAreExactWhereTheyAreNormal) {
   std::memcpy(packed.data(), stored.data(), stored.size() * 2);
   auto terms = terms_on_device("weight_bf16", packed, 0, 1);
   ASSERT_TRUE(terms.ok()) << terms.error().to_line();
-  for (uint32_t row = 0; row < kRows; ++row) {
+  for (uint32_t row = 0; row < kTermRows; ++row) {
     for (uint32_t col = 0; col < kDepth; ++col) {
       const float expected = bf16_to_float(stored[row * kDepth + col]) / terms->scales[row];
       const float found = f16_to_float(terms->halves[size_t{row} * kOcts * 8 + col]);

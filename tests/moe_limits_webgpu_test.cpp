@@ -18,7 +18,7 @@ struct Call {
   uint32_t slots, rows, top_k;
 };
 
-Result<std::vector<float>> run(compute::Backend& backend, const Call& call) {
+Result<std::vector<float>> run_experts(compute::Backend& backend, const Call& call) {
   Random random(19);
   std::vector<selftest::Expert> experts;
   for (uint32_t slot = 0; slot < call.slots; ++slot) experts.push_back(selftest::random_expert(call.shape, random));
@@ -45,7 +45,7 @@ Result<std::vector<float>> run_with(const Call& call, uint64_t binding_bytes, ui
   options.storage_binding_bytes_cap = binding_bytes;
   options.workgroups_per_dimension_cap = workgroups_per_dimension;
   CHORUS_ASSIGN(auto backend, backends::create_webgpu_backend(options));
-  return run(*backend, call);
+  return run_experts(*backend, call);
 }
 
 void expect_same_bits(const Call& call, uint64_t binding_bytes, uint32_t workgroups_per_dimension) {
@@ -74,7 +74,7 @@ TEST(MoeLimitsWebgpu, TilesOfEverySizeGiveTheSameBits) {
     std::vector<std::vector<float>> results;
     for (const char* variant : {"tile8", "tile32"}) {
       ASSERT_TRUE(backend->force_variant("expert_ffn", variant).ok());
-      auto found = run(*backend, {{100, 40, dtype, true}, 3, 40, 2});
+      auto found = run_experts(*backend, {{100, 40, dtype, true}, 3, 40, 2});
       ASSERT_TRUE(backend->force_variant("expert_ffn", "").ok());
       ASSERT_TRUE(found.ok()) << found.error().to_line();
       results.push_back(std::move(*found));

@@ -1,36 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <limits>
-#include <string>
-
-#include "compute/backend.h"
-#include "compute/check.h"
+#include "compute/check_test_tools.h"
 
 namespace chorus::compute {
 namespace {
-
-class FakeBuffer final : public Buffer {
- public:
-  explicit FakeBuffer(uint64_t elements) : Buffer(elements * 4) {}
-};
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-template <typename Args>
-void expect_ok(const Args& args) {
-  const Status status = check(args);
-  EXPECT_TRUE(status.ok()) << status.error().to_line();
-}
-
-template <typename Args>
-void expect_fails(const Args& args, const std::string& part) {
-  const Status status = check(args);
-  ASSERT_FALSE(status.ok()) << "accepted; should fail with: " << part;
-  EXPECT_EQ(status.error().code, ErrorCode::invalid_argument);
-  const std::string line = status.error().to_line();
-  EXPECT_NE(line.find(part), std::string::npos) << line;
-  EXPECT_EQ(line.find('\n'), std::string::npos) << line;
-}
 
 // Two rows at the end of 40 keys; 4 query heads, 2 kv heads, 6 key and 5 value columns.
 struct AttendFixture {

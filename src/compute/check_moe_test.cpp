@@ -1,38 +1,13 @@
-#include <gtest/gtest.h>
-
-#include <limits>
-#include <string>
-
 #include "base/limits.h"
-#include "compute/backend.h"
-#include "compute/check.h"
+#include "compute/check_test_tools.h"
 
 namespace chorus::compute {
 namespace {
-
-class FakeBuffer final : public Buffer {
- public:
-  explicit FakeBuffer(uint64_t elements) : Buffer(elements * 4) {}
-};
 
 class FakeBank final : public ExpertBank {
  public:
   FakeBank(const ExpertShape& shape, uint32_t slots) : ExpertBank(shape, slots) {}
 };
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.error().to_line(); }
-
-// The line must be one line of invalid_argument and hold `part`.
-void expect_fails(const Status& status, const std::string& part) {
-  ASSERT_FALSE(status.ok()) << "accepted; should fail with: " << part;
-  EXPECT_EQ(status.error().code, ErrorCode::invalid_argument);
-  const std::string line = status.error().to_line();
-  EXPECT_NE(line.find(part), std::string::npos) << line;
-  EXPECT_NE(line.find("expected"), std::string::npos) << line;
-  EXPECT_EQ(line.find('\n'), std::string::npos) << line;
-}
 
 template <typename Args, typename Change>
 Status changed(Args args, const Change& change) {

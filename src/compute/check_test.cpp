@@ -1,48 +1,19 @@
-#include "compute/check.h"
-
-#include <gtest/gtest.h>
-
 #include <limits>
-#include <string>
 
-#include "compute/backend.h"
+#include "compute/check_test_tools.h"
 
 namespace chorus::compute {
 namespace {
-
-class FakeBuffer final : public Buffer {
- public:
-  explicit FakeBuffer(uint64_t elements) : Buffer(elements * 4) {}
-};
 
 class FakeWeight final : public Weight {
  public:
   FakeWeight(uint32_t rows, uint32_t cols) : Weight(rows, cols, DType::f32, uint64_t{rows} * cols * 4) {}
 };
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 View whole(const Buffer& buffer, uint32_t rows, uint32_t cols) { return {&buffer, 0, rows, cols, cols}; }
 MutableView whole(Buffer& buffer, uint32_t rows, uint32_t cols) { return {&buffer, 0, rows, cols, cols}; }
-
-template <typename Args>
-void expect_ok(const Args& args) {
-  const Status status = check(args);
-  EXPECT_TRUE(status.ok()) << status.error().to_line();
-}
-
-// The line must be one line of invalid_argument and hold `part` (argument, expected or found).
-template <typename Args>
-void expect_fails(const Args& args, const std::string& part) {
-  const Status status = check(args);
-  ASSERT_FALSE(status.ok()) << "accepted; should fail with: " << part;
-  EXPECT_EQ(status.error().code, ErrorCode::invalid_argument);
-  const std::string line = status.error().to_line();
-  EXPECT_NE(line.find(part), std::string::npos) << line;
-  EXPECT_NE(line.find("expected"), std::string::npos) << line;
-  EXPECT_EQ(line.find('\n'), std::string::npos) << line;
-}
 
 struct LinearFixture {
   FakeBuffer x{3 * 5}, bias{7}, out{3 * 7};

@@ -14,32 +14,32 @@ namespace {
 
 using testing::FakeStore;
 
-constexpr compute::ExpertShape kShape{24, 16, DType::f32, false};
+constexpr compute::ExpertShape kExpertShape{24, 16, DType::f32, false};
 
-std::unique_ptr<compute::Backend> make_backend() {
+std::unique_ptr<compute::Backend> make_cpu_backend() {
   backends::CpuOptions options;
   options.threads = 2;
   return backends::create_cpu_backend(options);
 }
 
 TEST(CachedExperts, EveryBudgetGivesTheBitsOfResidentExperts) {
-  const auto backend = make_backend();
-  const FakeStore store({8, 0, 8}, kShape);
+  const auto backend = make_cpu_backend();
+  const FakeStore store({8, 0, 8}, kExpertShape);
   const std::array<uint32_t, 7> budgets = {1, 2, 3, 4, 7, 12, 16};
   testing::check_every_budget(*backend, store, budgets);
 }
 
 TEST(CachedExperts, AFailingReadEndsItsCallOnly) {
-  const auto backend = make_backend();
+  const auto backend = make_cpu_backend();
   for (const uint32_t slots : {1u, 4u, 6u}) {
-    FakeStore store({8, 0, 8}, kShape);
+    FakeStore store({8, 0, 8}, kExpertShape);
     testing::check_failing_reads(*backend, store, slots);
   }
 }
 
 TEST(CachedExperts, RefusedDirectReadsAreSaidOnce) {
-  const auto backend = make_backend();
-  FakeStore store({8, 0, 8}, kShape);
+  const auto backend = make_cpu_backend();
+  FakeStore store({8, 0, 8}, kExpertShape);
   const models::Blueprint blueprint = testing::blueprint_of(store, testing::kTopK);
   std::vector<std::string> lines;
   CachedExperts::Options options{4, 4, false, 2, nullptr, [&](LogLevel level, std::string_view line) {
@@ -49,7 +49,7 @@ TEST(CachedExperts, RefusedDirectReadsAreSaidOnce) {
   auto cached = CachedExperts::create(*backend, blueprint, store, std::move(options), {});
   ASSERT_TRUE(cached.ok()) << cached.error().to_line();
   const testing::Call call = testing::make_call(store, 2, 2, testing::kTopK, 5);
-  const auto run = [&] { return testing::run_pass(*backend, **cached, std::span(&call, 1), kShape.hidden, testing::kTopK).ok(); };
+  const auto run = [&] { return testing::run_pass(*backend, **cached, std::span(&call, 1), kExpertShape.hidden, testing::kTopK).ok(); };
   ASSERT_TRUE(run());
   EXPECT_TRUE(lines.empty());
   store.refuse_direct_reads("fake.safetensors: the system refuses direct reads");
@@ -58,26 +58,26 @@ TEST(CachedExperts, RefusedDirectReadsAreSaidOnce) {
 }
 
 TEST(CachedExperts, ARouteToNoExpertIsAnError) {
-  const auto backend = make_backend();
-  const FakeStore store({8, 0, 8}, kShape);
+  const auto backend = make_cpu_backend();
+  const FakeStore store({8, 0, 8}, kExpertShape);
   auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {4, 4, true, 1, nullptr}, {});
   ASSERT_TRUE(cached.ok());
   auto call = testing::make_call(store, 0, 1, 3, 1);
   call.routes[1] = 8;
-  const auto out = testing::run_pass(*backend, **cached, std::span(&call, 1), kShape.hidden, 3);
+  const auto out = testing::run_pass(*backend, **cached, std::span(&call, 1), kExpertShape.hidden, 3);
   ASSERT_FALSE(out.ok());
   EXPECT_NE(out.error().message.find("layer 0: the router chose expert 8 of 8"), std::string::npos) << out.error().message;
 }
 
 // The same tokens over and over with room for all: repeated passes are hits.
 TEST(CachedExperts, RepeatedPassesHit) {
-  const auto backend = make_backend();
-  const FakeStore store({8, 8, 8, 8}, kShape);
+  const auto backend = make_cpu_backend();
+  const FakeStore store({8, 8, 8, 8}, kExpertShape);
   auto cached = CachedExperts::create(*backend, testing::blueprint_of(store, 3), store, {32, 32, true, 2, nullptr}, {});
   ASSERT_TRUE(cached.ok());
   std::vector<testing::Call> pass;
   for (uint32_t layer = 0; layer < 4; ++layer) pass.push_back(testing::make_call(store, layer, 1, 3, layer + 3));
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(testing::run_pass(*backend, **cached, pass, kShape.hidden, 3).ok());
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(testing::run_pass(*backend, **cached, pass, kExpertShape.hidden, 3).ok());
   const auto numbers = (*cached)->cache_statistics();
   EXPECT_EQ(numbers.misses, 12u);  // the first pass
   EXPECT_EQ(numbers.hits, 36u);
@@ -101,7 +101,7 @@ CacheStatistics repeat_pass(compute::Backend& backend, const FakeStore& store, b
   for (uint32_t i = 0; i < passes; ++i) {
     for (uint32_t layer = 0; layer < 4; ++layer) {
       const auto call = testing::make_call(store, layer, 1, 3, layer + 3);
-      EXPECT_TRUE(testing::run_pass(backend, **cached, std::span(&call, 1), kShape.hidden, 3).ok());
+      EXPECT_TRUE(testing::run_pass(backend, **cached, std::span(&call, 1), kExpertShape.hidden, 3).ok());
       wait_for_reads(**cached);
     }
   }
@@ -110,8 +110,8 @@ CacheStatistics repeat_pass(compute::Backend& backend, const FakeStore& store, b
 
 // A call wants three experts; guesses may take a quarter of the slots: two of three are right and there from the second pass on.
 TEST(CachedExperts, WhatTheNextLayerWantsIsThereBeforeItAsks) {
-  const auto backend = make_backend();
-  const FakeStore store({8, 8, 8, 8}, kShape);
+  const auto backend = make_cpu_backend();
+  const FakeStore store({8, 8, 8, 8}, kExpertShape);
   constexpr uint32_t kPasses = 8;
   const auto plain = repeat_pass(*backend, store, false, kPasses), guessing = repeat_pass(*backend, store, true, kPasses);
   const uint64_t wanted = 12ull * kPasses;
@@ -142,7 +142,7 @@ TEST(CachedExperts, RoutersGuessOnlyWhileTheirGuessesComeTrue) {
   cpu.threads = 2;
   cpu.profile = true;
   const auto backend = backends::create_cpu_backend(cpu);
-  const FakeStore store({16, 16, 16, 16}, kShape);
+  const FakeStore store({16, 16, 16, 16}, kExpertShape);
   const DrawnRouters weights;
   models::Blueprint blueprint = testing::blueprint_of(store, testing::kTopK);
   for (models::LayerSpec& layer : blueprint.layers) std::get<models::MoeSpec>(layer.feed_forward).router.weight = "router";
@@ -154,8 +154,8 @@ TEST(CachedExperts, RoutersGuessOnlyWhileTheirGuessesComeTrue) {
   constexpr uint32_t kCalls = 400;
   for (uint32_t i = 0; i < kCalls; ++i) {
     const auto call = testing::make_call(store, i % 4, 1 + i % 2, testing::kTopK, i);
-    const auto found = testing::run_pass(*backend, **guessing, std::span(&call, 1), kShape.hidden, testing::kTopK);
-    const auto expected = testing::run_pass(*backend, **plain, std::span(&call, 1), kShape.hidden, testing::kTopK);
+    const auto found = testing::run_pass(*backend, **guessing, std::span(&call, 1), kExpertShape.hidden, testing::kTopK);
+    const auto expected = testing::run_pass(*backend, **plain, std::span(&call, 1), kExpertShape.hidden, testing::kTopK);
     ASSERT_TRUE(found.ok() && expected.ok());
     ASSERT_TRUE(testing::same_bits(*found, *expected)) << i;
   }

@@ -10,17 +10,17 @@
 namespace chorus::experts {
 namespace {
 
-constexpr std::array<uint32_t, 4> kLayers = {4, 0, 6, 4};
+constexpr std::array<uint32_t, 4> kLayerCount = {4, 0, 6, 4};
 
 TEST(NextExperts, TheNextLayerIsTheNextWithExperts) {
-  const NextExperts next(kLayers);
+  const NextExperts next(kLayerCount);
   EXPECT_EQ(next.next_layer(0), 2u);
   EXPECT_EQ(next.next_layer(2), 3u);
   EXPECT_EQ(next.next_layer(3), 0u);
 }
 
 TEST(NextExperts, LikelyIsWhatWasSeenMost) {
-  NextExperts next(kLayers);
+  NextExperts next(kLayerCount);
   const std::array<uint32_t, 1> one = {1};
   EXPECT_TRUE(next.likely(0, one, 8).empty());
   next.note(0, std::array<uint32_t, 2>{0, 1}, std::array<uint32_t, 2>{5, 2});
@@ -34,7 +34,7 @@ TEST(NextExperts, LikelyIsWhatWasSeenMost) {
 }
 
 TEST(NextExperts, OrderLastsAndNoNumberIsTooLarge) {
-  NextExperts next(kLayers);
+  NextExperts next(kLayerCount);
   for (int i = 0; i < 2000; ++i) {
     next.note(0, std::array<uint32_t, 1>{1}, std::array<uint32_t, 1>{2});
     if (i % 2 == 0) next.note(0, std::array<uint32_t, 1>{1}, std::array<uint32_t, 1>{3});
@@ -61,13 +61,13 @@ TEST(GuessJudge, StopsWhenMostGuessesAreWrongAndTriesAgain) {
 TEST(ExpertUsage, KeepsHalfOfOlderRuns) {
   const formats::testing::TemporaryFolder folder;
   const auto path = folder.path() / "usage.json";
-  ExpertUsage first(kLayers);
+  ExpertUsage first(kLayerCount);
   EXPECT_TRUE(first.empty());
   EXPECT_TRUE(first.load(path).ok());  // no file yet
   first.add({2, 5}, 8);
   first.add({0, 1}, 2);
   ASSERT_TRUE(first.save(path).ok());
-  ExpertUsage second(kLayers);
+  ExpertUsage second(kLayerCount);
   second.add({3, 0}, 3);
   ASSERT_TRUE(second.load(path).ok());
   EXPECT_EQ(second.uses({2, 5}), 4);
@@ -82,7 +82,7 @@ TEST(ExpertUsage, KeepsHalfOfOlderRuns) {
 TEST(ExpertUsage, AFileOfAnotherModelIsAnErrorAndChangesNothing) {
   const formats::testing::TemporaryFolder folder;
   const auto path = folder.path() / "usage.json";
-  ASSERT_TRUE(ExpertUsage(kLayers).save(path).ok());
+  ASSERT_TRUE(ExpertUsage(kLayerCount).save(path).ok());
   constexpr std::array<uint32_t, 2> kOther = {4, 4};
   ExpertUsage other(kOther);
   other.add({0, 0});

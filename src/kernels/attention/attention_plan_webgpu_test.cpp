@@ -7,11 +7,11 @@ namespace chorus::kernels {
 namespace {
 
 // The 0.8B model's attention: 8 query heads, 2 kv heads, 256 columns.
-struct Arguments {
+struct AttentionArguments {
   FakeBuffer q, gate, prefix_k, prefix_v, own_k, own_v, spans, out;
   compute::Sequences sequences;
   compute::AttentionArgs args;
-  Arguments(uint32_t prefix, const std::vector<uint32_t>& lengths) {
+  AttentionArguments(uint32_t prefix, const std::vector<uint32_t>& lengths) {
     uint32_t rows = 0;
     for (const uint32_t length : lengths) {
       sequences.spans.push_back({rows, length});
@@ -57,7 +57,7 @@ TEST(AttentionPlan, PartsDependOnLengthsOnlyAndAreWholeTiles) {
 }
 
 TEST(AttentionPlan, AShortStateIsOneDispatch) {
-  const Arguments arguments(0, {200});
+  const AttentionArguments arguments(0, {200});
   const auto plan = plan_attention(arguments.args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), std::vector{AttentionStepKind::direct});
@@ -67,7 +67,7 @@ TEST(AttentionPlan, AShortStateIsOneDispatch) {
 }
 
 TEST(AttentionPlan, QuestionsPackTheirRowsAgainstThePrefix) {
-  const Arguments arguments(2048, std::vector<uint32_t>(10, 17));
+  const AttentionArguments arguments(2048, std::vector<uint32_t>(10, 17));
   const auto plan = plan_attention(arguments.args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), (std::vector{AttentionStepKind::prefix, AttentionStepKind::own, AttentionStepKind::merge}));
@@ -78,7 +78,7 @@ TEST(AttentionPlan, QuestionsPackTheirRowsAgainstThePrefix) {
 }
 
 TEST(AttentionPlan, ShortAndLongSequencesWithoutPrefixTakeTheirOwnWays) {
-  const Arguments arguments(0, {600, 3});
+  const AttentionArguments arguments(0, {600, 3});
   const auto plan = plan_attention(arguments.args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), (std::vector{AttentionStepKind::direct, AttentionStepKind::own, AttentionStepKind::merge}));
@@ -88,40 +88,40 @@ TEST(AttentionPlan, ShortAndLongSequencesWithoutPrefixTakeTheirOwnWays) {
 }
 
 TEST(AttentionPlan, FewRowsTakeASmallTile) {
-  EXPECT_EQ(plan_attention(Arguments(2048, {1}).args, large_capabilities(), "")->steps[0].shader->variant, "tile16_part");
-  EXPECT_EQ(plan_attention(Arguments(2048, {8}).args, large_capabilities(), "")->steps[0].shader->variant, "tile32_part");
-  EXPECT_EQ(plan_attention(Arguments(2048, {9}).args, large_capabilities(), "")->steps[0].shader->variant, "tile64_part");
+  EXPECT_EQ(plan_attention(AttentionArguments(2048, {1}).args, large_capabilities(), "")->steps[0].shader->variant, "tile16_part");
+  EXPECT_EQ(plan_attention(AttentionArguments(2048, {8}).args, large_capabilities(), "")->steps[0].shader->variant, "tile32_part");
+  EXPECT_EQ(plan_attention(AttentionArguments(2048, {9}).args, large_capabilities(), "")->steps[0].shader->variant, "tile64_part");
 }
 
 TEST(AttentionPlan, SoftwareAdaptersTakeTheTileThatCompilesFast) {
   gpu::Capabilities capabilities = large_capabilities();
   capabilities.software = true;
-  EXPECT_EQ(plan_attention(Arguments(0, {200}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
+  EXPECT_EQ(plan_attention(AttentionArguments(0, {200}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
 }
 
 TEST(AttentionPlan, AMinimalAdapterHasNoLargeTile) {
   const std::vector<std::string> names = attention_variants(minimal_capabilities());
   EXPECT_EQ(names, (std::vector<std::string>{"base", "tile32", "tile16"}));
-  const Arguments arguments(0, {200});
+  const AttentionArguments arguments(0, {200});
   EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "")->steps[0].shader->variant, "tile32_direct");
   EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "tile64").error().code, ErrorCode::not_found);
 }
 
 TEST(AttentionPlan, OddStridesTakeTheBaseVariant) {
-  Arguments arguments(64, {30});
+  AttentionArguments arguments(64, {30});
   arguments.args.own_k.stride = 513;
   EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "")->steps[0].shader->variant, "base_part");
   EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "tile64").error().code, ErrorCode::unsupported);
 }
 
 TEST(AttentionPlan, HeadDimsThatTheTilesCannotHoldAreRefused) {
-  Arguments arguments(0, {30});
+  AttentionArguments arguments(0, {30});
   arguments.args.shape.head_dim = 260;
   EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "").error().code, ErrorCode::unsupported);
 }
 
 // Every (row, part) pair is computed once, every key window fits a binding, the scratch keeps its budget.
-void expect_complete(const Arguments& arguments, const gpu::Capabilities& capabilities) {
+void expect_complete(const AttentionArguments& arguments, const gpu::Capabilities& capabilities) {
   const auto plan = plan_attention(arguments.args, capabilities, "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_LE(plan->prefix_slots * 1024, 64u << 20);
@@ -142,18 +142,18 @@ void expect_complete(const Arguments& arguments, const gpu::Capabilities& capabi
 }
 
 TEST(AttentionPlan, LongInputsRunInSlicesAndWindows) {
-  expect_complete(Arguments(8192, std::vector<uint32_t>(64, 50)), large_capabilities());
-  expect_complete(Arguments(0, {8192}), large_capabilities());
-  expect_complete(Arguments(70000, {65, 3000}), minimal_capabilities());  // prefix keys of 143 MB
+  expect_complete(AttentionArguments(8192, std::vector<uint32_t>(64, 50)), large_capabilities());
+  expect_complete(AttentionArguments(0, {8192}), large_capabilities());
+  expect_complete(AttentionArguments(70000, {65, 3000}), minimal_capabilities());  // prefix keys of 143 MB
   gpu::Capabilities narrow = minimal_capabilities();
   narrow.storage_binding_bytes_max = 4u << 20;  // 2,048 keys
-  expect_complete(Arguments(5000, {1, 3000, 20}), narrow);
+  expect_complete(AttentionArguments(5000, {1, 3000, 20}), narrow);
 }
 
 TEST(AttentionPlan, OwnKeysBeyondOneBindingAreWindowed) {
   gpu::Capabilities narrow = minimal_capabilities();
   narrow.storage_binding_bytes_max = 4u << 20;
-  const Arguments arguments(0, {5000});
+  const AttentionArguments arguments(0, {5000});
   const auto plan = plan_attention(arguments.args, narrow, "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   for (const uint32_t row : {0u, 700u, 4999u}) {
@@ -168,7 +168,7 @@ TEST(AttentionPlan, OwnKeysBeyondOneBindingAreWindowed) {
 }
 
 TEST(AttentionPlan, NoRowsNoSteps) {
-  const auto plan = plan_attention(Arguments(64, {}).args, large_capabilities(), "");
+  const auto plan = plan_attention(AttentionArguments(64, {}).args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   EXPECT_TRUE(plan->steps.empty());
 }

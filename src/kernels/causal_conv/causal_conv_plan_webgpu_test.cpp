@@ -7,17 +7,8 @@
 namespace chorus::kernels {
 namespace {
 
-class FakeStorage final : public gpu::Storage {
- public:
-  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
-  uint64_t bytes() const override { return bytes_; }
-
- private:
-  uint64_t bytes_;
-};
-
-struct Arguments {
-  explicit Arguments(uint32_t rows, uint32_t channels, uint32_t stride) {
+struct CausalConvArguments {
+  explicit CausalConvArguments(uint32_t rows, uint32_t channels, uint32_t stride) {
     sequences = {{{0, rows}}, &spans};
     args.x = {&x, 0, rows, channels, stride};
     args.weight = &weight;
@@ -32,7 +23,7 @@ struct Arguments {
 };
 
 TEST(CausalConvPlan, AlignmentAndHistoryPickTheBuild) {
-  Arguments aligned(100, 96, 100), odd(100, 96, 97);
+  CausalConvArguments aligned(100, 96, 100), odd(100, 96, 97);
   EXPECT_EQ(plan_causal_conv(aligned.args, minimal_capabilities(), "")->shader, "vec4");
   EXPECT_EQ(plan_causal_conv(odd.args, minimal_capabilities(), "window")->shader, "scalar");
   aligned.args.history_out = &aligned.history_out;
@@ -45,7 +36,7 @@ TEST(CausalConvPlan, AlignmentAndHistoryPickTheBuild) {
 }
 
 TEST(CausalConvPlan, TilesCoverTheRowsAndGridsFold) {
-  Arguments setup(2047, 6144, 6144);
+  CausalConvArguments setup(2047, 6144, 6144);
   const Result<CausalConvPlan> plan = plan_causal_conv(setup.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->params.tiles, 128u);
@@ -60,14 +51,14 @@ TEST(CausalConvPlan, TilesCoverTheRowsAndGridsFold) {
 }
 
 TEST(CausalConvPlan, WithoutRowsOnlyHistoryIsMoved) {
-  Arguments setup(0, 8, 8);
+  CausalConvArguments setup(0, 8, 8);
   EXPECT_TRUE(plan_causal_conv(setup.args, minimal_capabilities(), "")->shader.empty());
   setup.args.history_out = &setup.history_out;
   EXPECT_EQ(plan_causal_conv(setup.args, minimal_capabilities(), "")->params.tiles, 1u);
 }
 
 TEST(CausalConvPlan, RefusesSharedBuffersAndUnknownVariants) {
-  Arguments setup(4, 8, 8);
+  CausalConvArguments setup(4, 8, 8);
   EXPECT_EQ(plan_causal_conv(setup.args, minimal_capabilities(), "fft").error().code, ErrorCode::not_found);
   setup.args.history_out = &setup.history_in;
   EXPECT_EQ(plan_causal_conv(setup.args, minimal_capabilities(), "").error().code, ErrorCode::unsupported);

@@ -6,10 +6,10 @@
 namespace chorus::kernels {
 namespace {
 
-struct Arguments {
+struct CombineRoutesArguments {
   FakeBuffer routed, weights, shared, out;
   compute::CombineRoutesArgs args;
-  Arguments(uint32_t rows, uint32_t top_k, uint32_t cols, uint32_t shared_stride) {
+  CombineRoutesArguments(uint32_t rows, uint32_t top_k, uint32_t cols, uint32_t shared_stride) {
     args.top_k = top_k;
     args.routed = {&routed, 0, rows * top_k, cols, cols};
     args.weights = &weights;
@@ -19,14 +19,15 @@ struct Arguments {
 };
 
 TEST(CombineRoutesPlan, NeedsAlignedRowsForQuads) {
-  EXPECT_EQ(plan_combine_routes(Arguments(3, 8, 64, 0).args, minimal_capabilities(), "")->shader->variant, "vec4");
-  EXPECT_EQ(plan_combine_routes(Arguments(3, 8, 64, 68).args, minimal_capabilities(), "")->shader->variant, "vec4");
-  EXPECT_EQ(plan_combine_routes(Arguments(3, 8, 64, 66).args, minimal_capabilities(), "")->shader->variant, "scalar");
-  EXPECT_EQ(plan_combine_routes(Arguments(3, 8, 6, 0).args, minimal_capabilities(), "vec4").error().code, ErrorCode::unsupported);
+  EXPECT_EQ(plan_combine_routes(CombineRoutesArguments(3, 8, 64, 0).args, minimal_capabilities(), "")->shader->variant, "vec4");
+  EXPECT_EQ(plan_combine_routes(CombineRoutesArguments(3, 8, 64, 68).args, minimal_capabilities(), "")->shader->variant, "vec4");
+  EXPECT_EQ(plan_combine_routes(CombineRoutesArguments(3, 8, 64, 66).args, minimal_capabilities(), "")->shader->variant, "scalar");
+  EXPECT_EQ(plan_combine_routes(CombineRoutesArguments(3, 8, 6, 0).args, minimal_capabilities(), "vec4").error().code,
+            ErrorCode::unsupported);
 }
 
 TEST(CombineRoutesPlan, SlicesByTheRoutesOfARow) {
-  const auto plan = plan_combine_routes(Arguments(4096, 8, 2048, 2048).args, minimal_capabilities(), "");  // 268 MB of routes
+  const auto plan = plan_combine_routes(CombineRoutesArguments(4096, 8, 2048, 2048).args, minimal_capabilities(), "");  // 268 MB of routes
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->routed.stride, 8u * 2048);
   EXPECT_EQ(plan->routed.cols, 8u * 2048);
@@ -34,7 +35,7 @@ TEST(CombineRoutesPlan, SlicesByTheRoutesOfARow) {
 }
 
 TEST(CombineRoutesPlan, RoutesOfARowMustBeCountable) {
-  Arguments arguments(1, 32, 8, 0);
+  CombineRoutesArguments arguments(1, 32, 8, 0);
   arguments.args.routed.stride = 1u << 28;
   EXPECT_EQ(plan_combine_routes(arguments.args, minimal_capabilities(), "").error().code, ErrorCode::limit_exceeded);
 }

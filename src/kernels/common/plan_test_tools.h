@@ -1,4 +1,4 @@
-// What the plan tests share: buffers without a device, and the capabilities of a minimal adapter.
+// What the plan tests share: buffers and storages without a device, and the capabilities of a minimal adapter.
 #pragma once
 
 #include "compute/backend.h"
@@ -9,6 +9,15 @@ namespace chorus::kernels {
 class FakeBuffer final : public compute::Buffer {
  public:
   explicit FakeBuffer(uint64_t bytes = 1 << 20) : Buffer(bytes) {}
+};
+
+class FakeStorage final : public gpu::Storage {
+ public:
+  explicit FakeStorage(uint64_t bytes = 1 << 20) : bytes_(bytes) {}
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  uint64_t bytes_;
 };
 
 inline gpu::Capabilities minimal_capabilities() {

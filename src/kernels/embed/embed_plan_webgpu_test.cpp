@@ -1,19 +1,11 @@
 // The plan of embed without a device: shards, grids past one dimension, windows of large buffers, refused variants.
 #include <gtest/gtest.h>
 
+#include "kernels/common/plan_test_tools.h"
 #include "kernels/embed/embed_webgpu.h"
 
 namespace chorus::kernels {
 namespace {
-
-class FakeStorage final : public gpu::Storage {
- public:
-  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
-  uint64_t bytes() const override { return bytes_; }
-
- private:
-  uint64_t bytes_;
-};
 
 std::shared_ptr<gpu::Storage> fake(uint64_t bytes) { return std::make_shared<FakeStorage>(bytes); }
 

@@ -9,15 +9,6 @@
 namespace chorus::kernels {
 namespace {
 
-class FakeStorage final : public gpu::Storage {
- public:
-  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
-  uint64_t bytes() const override { return bytes_; }
-
- private:
-  uint64_t bytes_;
-};
-
 gpu::Capabilities with_subgroups(uint32_t smallest, uint32_t largest) {
   gpu::Capabilities capabilities = minimal_capabilities();
   capabilities.subgroups = true;

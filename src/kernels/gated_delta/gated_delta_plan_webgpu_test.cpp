@@ -9,20 +9,11 @@
 namespace chorus::kernels {
 namespace {
 
-class FakeStorage final : public gpu::Storage {
- public:
-  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
-  uint64_t bytes() const override { return bytes_; }
-
- private:
-  uint64_t bytes_;
-};
-
 constexpr compute::GatedDeltaShape kSmallModel{16, 16, 128, 128};
 constexpr compute::GatedDeltaShape kLargeModel{16, 32, 128, 128};
 
-struct Arguments {
-  Arguments(const compute::GatedDeltaShape& shape, const std::vector<uint32_t>& lengths, uint32_t gap = 0) {
+struct GatedDeltaArguments {
+  GatedDeltaArguments(const compute::GatedDeltaShape& shape, const std::vector<uint32_t>& lengths, uint32_t gap = 0) {
     uint32_t rows = 0;
     for (uint32_t length : lengths) {
       sequences.spans.push_back({rows, length});
@@ -54,7 +45,8 @@ gpu::Capabilities capable() {
   return capabilities;
 }
 
-Result<GatedDeltaPlan> plan_of(const Arguments& setup, const gpu::Capabilities& capabilities = capable(), std::string_view forced = "") {
+Result<GatedDeltaPlan> plan_of(const GatedDeltaArguments& setup, const gpu::Capabilities& capabilities = capable(),
+                               std::string_view forced = "") {
   return plan_gated_delta(setup.args, capabilities, forced);
 }
 
@@ -67,13 +59,13 @@ std::vector<std::string> kernels_of(const GatedDeltaPlan& plan) {
 using Names = std::vector<std::string>;
 
 TEST(GatedDeltaPlan, LengthPicksTheKernel) {
-  Arguments shortest(kSmallModel, {8}), longer(kSmallModel, {9});
+  GatedDeltaArguments shortest(kSmallModel, {8}), longer(kSmallModel, {9});
   EXPECT_EQ(kernels_of(*plan_of(shortest)), Names{"gated_delta_recurrent/vec4"});
   EXPECT_EQ(kernels_of(*plan_of(longer)), (Names{"gated_delta_prepare/vec4", "gated_delta_scan/columns16"}));
 }
 
 TEST(GatedDeltaPlan, SoftwareAdaptersStayRecurrentUnlessTold) {
-  Arguments longer(kSmallModel, {9});
+  GatedDeltaArguments longer(kSmallModel, {9});
   gpu::Capabilities software = capable();
   software.software = true;
   EXPECT_EQ(kernels_of(*plan_of(longer, software)), Names{"gated_delta_recurrent/vec4"});
@@ -81,7 +73,7 @@ TEST(GatedDeltaPlan, SoftwareAdaptersStayRecurrentUnlessTold) {
 }
 
 TEST(GatedDeltaPlan, MixedLengthsSplitWithoutOverlap) {
-  Arguments mixed(kSmallModel, {5, 40, 8, 300});
+  GatedDeltaArguments mixed(kSmallModel, {5, 40, 8, 300});
   const Result<GatedDeltaPlan> plan = plan_of(mixed);
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   ASSERT_EQ(plan->dispatches.size(), 3u);
@@ -92,17 +84,17 @@ TEST(GatedDeltaPlan, MixedLengthsSplitWithoutOverlap) {
 
 TEST(GatedDeltaPlan, ChoiceOfBuildDependsOnTheModelAlone) {
   for (uint32_t length : {9u, 64u, 2048u}) {
-    Arguments small(kSmallModel, {length}), large(kLargeModel, {length});
+    GatedDeltaArguments small(kSmallModel, {length}), large(kLargeModel, {length});
     EXPECT_EQ(plan_of(small)->dispatches.back().variant, "columns16") << length;
     EXPECT_EQ(plan_of(large)->dispatches.back().variant, "columns32") << length;
     EXPECT_EQ(plan_of(large, minimal_capabilities())->dispatches.back().variant, "base") << length;
   }
-  Arguments wide_keys({2, 2, 256, 128}, {64});
+  GatedDeltaArguments wide_keys({2, 2, 256, 128}, {64});
   EXPECT_EQ(plan_of(wide_keys)->dispatches.back().variant, "base");
 }
 
 TEST(GatedDeltaPlan, GridsFillTheDevice) {
-  Arguments prefill(kSmallModel, {2048}), questions(kLargeModel, {40, 40, 40, 40, 40});
+  GatedDeltaArguments prefill(kSmallModel, {2048}), questions(kLargeModel, {40, 40, 40, 40, 40});
   const Result<GatedDeltaPlan> long_plan = plan_of(prefill), question_plan = plan_of(questions);
   ASSERT_TRUE(long_plan.ok() && question_plan.ok());
   EXPECT_EQ(long_plan->dispatches[0].params.workgroups, 32u * 16u);
@@ -115,7 +107,7 @@ TEST(GatedDeltaPlan, GridsFillTheDevice) {
 // Slots start at floor(rows before / 64) + sequences before; every sequence's chunks must fit before the next one's first slot.
 TEST(GatedDeltaPlan, SlotsOfRaggedSequencesDoNotCollide) {
   const std::vector<uint32_t> lengths = {0, 1, 63, 64, 65, 127, 128, 129, 0, 0, 9, 64, 64, 200};
-  Arguments setup(kSmallModel, lengths);
+  GatedDeltaArguments setup(kSmallModel, lengths);
   const Result<GatedDeltaPlan> plan = plan_of(setup, capable(), "chunked");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   ASSERT_EQ(plan->dispatches.size(), 2u);
@@ -130,7 +122,7 @@ TEST(GatedDeltaPlan, SlotsOfRaggedSequencesDoNotCollide) {
 }
 
 TEST(GatedDeltaPlan, LongSequencesRunInWindowsThatCarryTheState) {
-  Arguments setup(kLargeModel, {8192});
+  GatedDeltaArguments setup(kLargeModel, {8192});
   setup.args.state_out = &setup.state_out;
   const Result<GatedDeltaPlan> plan = plan_of(setup);
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
@@ -158,7 +150,7 @@ TEST(GatedDeltaPlan, ManySequencesRunInLaunchesWithinTheBudget) {
   std::vector<uint32_t> lengths(64, 300);
   lengths.push_back(6000);  // longer than one launch
   lengths.push_back(70);
-  Arguments setup(kLargeModel, lengths);
+  GatedDeltaArguments setup(kLargeModel, lengths);
   const Result<GatedDeltaPlan> plan = plan_of(setup);
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_LE(plan->scratch_bytes, kGatedDeltaScratchBytes);
@@ -173,7 +165,7 @@ TEST(GatedDeltaPlan, ManySequencesRunInLaunchesWithinTheBudget) {
 }
 
 TEST(GatedDeltaPlan, NoRows) {
-  Arguments setup(kSmallModel, {0});
+  GatedDeltaArguments setup(kSmallModel, {0});
   EXPECT_TRUE(plan_of(setup)->dispatches.empty());
   setup.args.state_out = &setup.state_out;
   EXPECT_EQ(kernels_of(*plan_of(setup)), Names{"gated_delta_recurrent/vec4_state"});
@@ -181,16 +173,16 @@ TEST(GatedDeltaPlan, NoRows) {
 }
 
 TEST(GatedDeltaPlan, UnalignedRowsUseScalarLoads) {
-  Arguments setup(kSmallModel, {64, 3}, 1);
+  GatedDeltaArguments setup(kSmallModel, {64, 3}, 1);
   EXPECT_EQ(kernels_of(*plan_of(setup)),
             (Names{"gated_delta_recurrent/scalar", "gated_delta_prepare/scalar", "gated_delta_scan/columns16"}));
 }
 
 TEST(GatedDeltaPlan, RefusesWhatItCannotRun) {
-  Arguments setup(kSmallModel, {64});
+  GatedDeltaArguments setup(kSmallModel, {64});
   EXPECT_EQ(plan_of(setup, capable(), "parallel").error().code, ErrorCode::not_found);
   EXPECT_EQ(plan_of(setup, minimal_capabilities(), "chunked32").error().code, ErrorCode::unsupported);
-  Arguments odd({1, 1, 18, 16}, {64}), wide({1, 1, 260, 16}, {64});
+  GatedDeltaArguments odd({1, 1, 18, 16}, {64}), wide({1, 1, 260, 16}, {64});
   EXPECT_EQ(plan_of(odd).error().code, ErrorCode::unsupported);
   EXPECT_EQ(plan_of(wide).error().code, ErrorCode::unsupported);
   setup.args.state_out = &setup.state_in;

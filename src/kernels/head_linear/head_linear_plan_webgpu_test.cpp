@@ -1,14 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "kernels/common/plan_test_tools.h"
 #include "kernels/head_linear/head_linear_webgpu.h"
 
 namespace chorus::kernels {
 namespace {
-
-class FakeStorage final : public gpu::Storage {
- public:
-  uint64_t bytes() const override { return 1 << 20; }
-};
 
 gpu::Capabilities adapter() {
   gpu::Capabilities capabilities;
@@ -18,8 +14,8 @@ gpu::Capabilities adapter() {
 }
 
 // 6 heads of 100 columns from 64 of x, the weight in two shards that cut the third head.
-struct Product {
-  explicit Product(uint32_t rows, uint32_t x_head_stride = 64, uint32_t depth = 64) {
+struct HeadProduct {
+  explicit HeadProduct(uint32_t rows, uint32_t x_head_stride = 64, uint32_t depth = 64) {
     weight = std::make_unique<WebgpuWeight>(
         600, depth, (depth + 3) / 4 * 4, DType::f16, 0,
         std::vector<WebgpuWeight::Shard>{{0, 250, std::make_shared<FakeStorage>()}, {250, 350, std::make_shared<FakeStorage>()}});
@@ -35,7 +31,7 @@ struct Product {
 };
 
 TEST(HeadLinearPlan, FewRowsGoInPassesOfEight) {
-  const Product product(9);
+  const HeadProduct product(9);
   const auto plan = plan_head_linear(product.args, adapter(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->variant, "row");
@@ -48,7 +44,7 @@ TEST(HeadLinearPlan, FewRowsGoInPassesOfEight) {
 }
 
 TEST(HeadLinearPlan, TilesOfEveryHeadInAShard) {
-  const Product product(100);
+  const HeadProduct product(100);
   const auto plan = plan_head_linear(product.args, adapter(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->variant, "tile");
@@ -62,7 +58,7 @@ TEST(HeadLinearPlan, TilesOfEveryHeadInAShard) {
 
 TEST(HeadLinearPlan, ReadsQuadsWhereEveryHeadIsAligned) {
   for (const auto& [stride, depth, build] : {std::tuple{64u, 64u, "f16_quad"}, {66u, 64u, "f16_element"}, {64u, 62u, "f16_element"}}) {
-    const Product product(100, stride, depth);
+    const HeadProduct product(100, stride, depth);
     const auto plan = plan_head_linear(product.args, adapter(), "");
     ASSERT_TRUE(plan.ok()) << plan.error().to_line();
     EXPECT_EQ(plan->steps[0].shader->variant, build);
@@ -70,7 +66,7 @@ TEST(HeadLinearPlan, ReadsQuadsWhereEveryHeadIsAligned) {
 }
 
 TEST(HeadLinearPlan, RefusesOneBufferForInputAndOutput) {
-  Product product(3);
+  HeadProduct product(3);
   product.args.out.buffer = &product.x;
   EXPECT_EQ(plan_head_linear(product.args, adapter(), "").error().code, ErrorCode::unsupported);
 }

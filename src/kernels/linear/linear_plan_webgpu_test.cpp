@@ -3,19 +3,11 @@
 
 #include <memory>
 
+#include "kernels/common/plan_test_tools.h"
 #include "kernels/linear/linear_webgpu.h"
 
 namespace chorus::kernels {
 namespace {
-
-class FakeStorage final : public gpu::Storage {
- public:
-  explicit FakeStorage(uint64_t bytes) : bytes_(bytes) {}
-  uint64_t bytes() const override { return bytes_; }
-
- private:
-  uint64_t bytes_;
-};
 
 gpu::Capabilities big_adapter() {
   gpu::Capabilities capabilities;

@@ -6,10 +6,10 @@
 namespace chorus::kernels {
 namespace {
 
-struct Arguments {
+struct QkNormRopeArguments {
   FakeBuffer q_gate, kv, q_weight, k_weight, cosine, sine, q_out, k_out, v_out;
   compute::QkNormRopeArgs args;
-  Arguments(uint32_t rows, uint32_t head_dim, uint32_t rotary) {
+  QkNormRopeArguments(uint32_t rows, uint32_t head_dim, uint32_t rotary) {
     args.shape = {4, 2, head_dim};
     args.rotary_dim = rotary;
     args.q_gate = {&q_gate, 0, rows, 8 * head_dim, 8 * head_dim};
@@ -25,7 +25,7 @@ struct Arguments {
 };
 
 TEST(QkNormRopePlan, OneDispatchForQueriesOneForKeys) {
-  const Arguments arguments(5, 256, 64);
+  const QkNormRopeArguments arguments(5, 256, 64);
   const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->queries->variant, "vec4_queries");
@@ -33,7 +33,7 @@ TEST(QkNormRopePlan, OneDispatchForQueriesOneForKeys) {
 }
 
 TEST(QkNormRopePlan, OneDispatchWhereAllLieInOneBuffer) {
-  Arguments arguments(5, 256, 64);
+  QkNormRopeArguments arguments(5, 256, 64);
   arguments.args.q_gate = {&arguments.kv, 0, 5, 2048, 3072};
   arguments.args.kv = {&arguments.kv, 2048, 5, 1024, 3072};
   const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
@@ -50,7 +50,7 @@ TEST(QkNormRopePlan, OneDispatchWhereAllLieInOneBuffer) {
 }
 
 TEST(QkNormRopePlan, WithoutQueriesOnlyKeys) {
-  Arguments arguments(5, 256, 64);
+  QkNormRopeArguments arguments(5, 256, 64);
   arguments.args.q_out = {};
   arguments.args.q_gate = {};
   const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
@@ -60,7 +60,7 @@ TEST(QkNormRopePlan, WithoutQueriesOnlyKeys) {
 }
 
 TEST(QkNormRopePlan, RotaryHalvesThatAreNoQuadsGoScalar) {
-  const Arguments arguments(5, 64, 12);
+  const QkNormRopeArguments arguments(5, 64, 12);
   const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->keys->variant, "scalar_keys");
@@ -68,7 +68,7 @@ TEST(QkNormRopePlan, RotaryHalvesThatAreNoQuadsGoScalar) {
 }
 
 TEST(QkNormRopePlan, KeysAndValuesOfOneBufferAreBoundOnce) {
-  Arguments arguments(5, 64, 16);
+  QkNormRopeArguments arguments(5, 64, 16);
   arguments.args.v_out.buffer = &arguments.k_out;
   arguments.args.v_out.offset = 5 * 128;
   const auto plan = plan_qk_norm_rope(arguments.args, minimal_capabilities(), "");

@@ -6,10 +6,10 @@
 namespace chorus::kernels {
 namespace {
 
-struct Arguments {
+struct RopeArguments {
   FakeBuffer in, cosine, sine, out;
   compute::RopeArgs args;
-  explicit Arguments(uint32_t rows) {
+  explicit RopeArguments(uint32_t rows) {
     args.heads = 4;
     args.head_dim = 192;
     args.first = 128;
@@ -22,7 +22,7 @@ struct Arguments {
 };
 
 TEST(RopePlan, CopiesOnlyWhatHasAnotherPlace) {
-  Arguments arguments(3);
+  RopeArguments arguments(3);
   auto plan = plan_rope(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->items, 32u + 128u);
@@ -35,7 +35,7 @@ TEST(RopePlan, CopiesOnlyWhatHasAnotherPlace) {
 }
 
 TEST(RopePlan, RefusesAnotherViewOfTheSameBuffer) {
-  Arguments arguments(3);
+  RopeArguments arguments(3);
   arguments.args.out.buffer = &arguments.in;
   arguments.args.out.offset = 3 * 768;
   EXPECT_EQ(plan_rope(arguments.args, minimal_capabilities(), "").error().code, ErrorCode::unsupported);
@@ -44,7 +44,7 @@ TEST(RopePlan, RefusesAnotherViewOfTheSameBuffer) {
 }
 
 TEST(RopePlan, SlicesRowsThatDoNotFitOneBinding) {
-  const Arguments arguments(100000);  // 307 MB
+  const RopeArguments arguments(100000);  // 307 MB
   const auto plan = plan_rope(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->slices.size(), 3u);

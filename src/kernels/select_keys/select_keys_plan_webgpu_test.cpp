@@ -6,10 +6,10 @@
 namespace chorus::kernels {
 namespace {
 
-struct Arguments {
+struct SelectKeysArguments {
   FakeBuffer q{1ull << 32}, keys{1ull << 32}, weights{1ull << 32}, selected{1ull << 32};
   compute::SelectKeysArgs args;
-  Arguments(uint32_t heads, uint32_t head_dim, uint32_t rows, uint32_t key_rows) {
+  SelectKeysArguments(uint32_t heads, uint32_t head_dim, uint32_t rows, uint32_t key_rows) {
     args.heads = heads;
     args.head_dim = head_dim;
     args.top_k = 2048;
@@ -21,7 +21,7 @@ struct Arguments {
 };
 
 TEST(SelectKeysPlan, OneStep) {
-  const Arguments arguments(64, 128, 3, 5000);
+  const SelectKeysArguments arguments(64, 128, 3, 5000);
   const auto plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->scores->variant, "vec4");
@@ -33,7 +33,7 @@ TEST(SelectKeysPlan, OneStep) {
 }
 
 TEST(SelectKeysPlan, OddHeadsTakeTheBase) {
-  const Arguments arguments(3, 5, 1, 10);
+  const SelectKeysArguments arguments(3, 5, 1, 10);
   EXPECT_EQ(plan_select_keys(arguments.args, minimal_capabilities(), "")->scores->variant, "base");
   EXPECT_EQ(plan_select_keys(arguments.args, minimal_capabilities(), "vec4").error().code, ErrorCode::unsupported);
   EXPECT_EQ(plan_select_keys(arguments.args, minimal_capabilities(), "none").error().code, ErrorCode::not_found);
@@ -41,7 +41,7 @@ TEST(SelectKeysPlan, OddHeadsTakeTheBase) {
 
 // 65,536 keys: 256 rows of scores fit the scratch.
 TEST(SelectKeysPlan, RowsComeInSlices) {
-  const Arguments arguments(4, 128, 600, 65536);
+  const SelectKeysArguments arguments(4, 128, 600, 65536);
   const auto plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   ASSERT_EQ(plan->steps.size(), 3u);
@@ -51,7 +51,7 @@ TEST(SelectKeysPlan, RowsComeInSlices) {
 }
 
 TEST(SelectKeysPlan, KeysComeInWindowsOfWholeBlocks) {
-  const Arguments arguments(4, 128, 1, 400000);
+  const SelectKeysArguments arguments(4, 128, 1, 400000);
   const auto plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   ASSERT_EQ(plan->steps.size(), 1u);
@@ -66,7 +66,7 @@ TEST(SelectKeysPlan, KeysComeInWindowsOfWholeBlocks) {
 }
 
 TEST(SelectKeysPlan, ListsHaveRoomForTheHorizon) {
-  Arguments arguments(4, 128, 600, 1000);
+  SelectKeysArguments arguments(4, 128, 600, 1000);
   auto plan = plan_select_keys(arguments.args, minimal_capabilities(), "");
   ASSERT_TRUE(plan.ok()) << plan.error().to_line();
   EXPECT_EQ(plan->list_length, 1000u);
@@ -81,12 +81,12 @@ TEST(SelectKeysPlan, ListsHaveRoomForTheHorizon) {
 }
 
 TEST(SelectKeysPlan, NoRowsNoSteps) {
-  const Arguments arguments(4, 128, 0, 100);
+  const SelectKeysArguments arguments(4, 128, 0, 100);
   EXPECT_TRUE(plan_select_keys(arguments.args, minimal_capabilities(), "")->steps.empty());
 }
 
 TEST(SelectKeysPlan, ScoresOfARowThatDoNotFitAreRefused) {
-  const Arguments arguments(4, 4, 1, 20u << 20);
+  const SelectKeysArguments arguments(4, 4, 1, 20u << 20);
   EXPECT_EQ(plan_select_keys(arguments.args, minimal_capabilities(), "").error().code, ErrorCode::limit_exceeded);
 }
 
