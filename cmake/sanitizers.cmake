@@ -8,8 +8,16 @@ if(CHORUS_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "CHORUS_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# Coverage guides the fuzzer through what reads bytes; in kernels and tests it would only cost time to compile and to run.
+function(chorus_guides_fuzzing)
+  foreach(target ${ARGN})
+    if(CHORUS_FUZZ)
+      target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
+  endforeach()
+endfunction()
 
 # Compiling dominates a sanitized run: what neither computes nor parses much is not optimised there.
 function(chorus_sanitized_plainly)
