@@ -2,8 +2,9 @@
 //   read        summing a buffer larger than the caches
 //   expert_ffn  one row through top_k experts that the caches do not hold; then many rows, as GFLOP/s
 //   linear      one row through matrices that the caches do not hold
-// Each number is the best of several repetitions. With one thread the clock is the process's processor time, so that other work on the
-// machine counts less; with several it is the wall clock. usage: cpu_experts_bench [threads ...]   (default: 1, then all)
+// Rates of reading are medians of many turns, GFLOP/s the best of several repetitions. With one thread the clock is the process's processor
+// time, so that other work on the machine counts less; with several it is the wall clock. usage: cpu_experts_bench [threads ...] (default:
+// 1, then all)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -142,22 +143,31 @@ double measure_peak(ReadLoop& loop) {
   return best;
 }
 
-// Runs `work` in turns with the read loop and prints both rates, and their ratio.
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Runs `work` in turns with the read loop and prints the medians of both rates and of their ratio, with the quarters around it. The ratio
+// is of neighbours in time: two threads may share a core in one moment and have one each in the next, which doubles both rates.
 template <typename Work>
 void measure_reading(ReadLoop& loop, const std::string& name, double bytes, const Work& work) {
-  constexpr int kTurns = 12;
-  double best = 1e30, best_read = 1e30;
+  constexpr int kTurns = 41;
+  std::vector<double> seconds, rates, read_rates, ratios;
   for (int turn = 0; turn < kTurns; ++turn) {
     const double begin = now_seconds(loop.threads());
     loop.run();
     const double middle = now_seconds(loop.threads());
     work(turn);
-    best_read = std::min(best_read, middle - begin);
-    best = std::min(best, now_seconds(loop.threads()) - middle);
+    const double end = now_seconds(loop.threads());
+    seconds.push_back(end - middle);
+    rates.push_back(bytes / (end - middle) / 1e9);
+    read_rates.push_back(loop.bytes() / (middle - begin) / 1e9);
+    ratios.push_back(100 * rates.back() / read_rates.back());
   }
-  const double rate = bytes / best / 1e9, read = loop.bytes() / best_read / 1e9;
-  std::printf("  %-42s %8.3f ms  %6.2f GB/s of weights, read loop %6.2f: %5.1f %%\n", name.c_str(), best * 1e3, rate, read,
-              100 * rate / read);
+  std::sort(ratios.begin(), ratios.end());
+  std::printf("  %-42s %8.3f ms  %6.2f GB/s of weights, read loop %6.2f: %5.1f %% (%.1f to %.1f)\n", name.c_str(), median_of(seconds) * 1e3,
+              median_of(rates), median_of(read_rates), ratios[kTurns / 2], ratios[kTurns / 4], ratios[kTurns * 3 / 4]);
   std::fflush(stdout);
 }
 

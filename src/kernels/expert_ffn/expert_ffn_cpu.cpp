@@ -34,18 +34,19 @@ constexpr bool kAskAhead = false;  // sanitizers do not look at it, and it doubl
 constexpr bool kAskAhead = true;
 #endif
 
-// sums[i][column + r] = dot(row first_row + r of the weights, x[i]).
+// sums[i][column + r] = dot(row r of the weights, x[i]).
 struct DotTask {
   const std::byte* weights;
   uint64_t row_bytes;
   DType dtype;
   uint64_t depth;  // a multiple of 8; x is filled up with zeros
-  uint64_t first_row, row_count;
+  uint64_t row_count;
   const float* const* x;
   uint64_t x_count;  // at most kRoutesAtOnce
   float* const* sums;
   uint64_t column;
-  float* partial;  // [max(2, x_count)][kWeightRows][kLanesMost]
+  float* partial;         // [max(2, x_count)][kWeightRows][kLanesMost]
+  const std::byte* then;  // what this thread will probably read after these rows; only asked for ahead of its use
 };
 
 struct ActivationTask {
@@ -125,9 +126,18 @@ HWY_INLINE void add_products(const LoadWeights& load_row, const LoadX& load_x, V
 // Weights are asked for this far ahead of their use, front to back: several rows at once are too many streams for the processor to foresee.
 constexpr uint64_t kBytesAhead = 32 << 10;
 
-// partial[i][r][lane] (=|+=) products of the columns [begin, end). kAsk: this tile is the first to read its weights.
+// What to ask for while the rows from `row` on are read: what this thread reads kBytesAhead later, in this task or in the next one. Only a
+// hint, so a number rather than a pointer.
+HWY_INLINE uintptr_t ahead_of(const DotTask& task, uint64_t row) {
+  const uint64_t at = row * task.row_bytes + kBytesAhead, bytes = task.row_count * task.row_bytes;
+  if (at >= bytes && task.then) return reinterpret_cast<uintptr_t>(task.then) + (at - bytes);
+  return reinterpret_cast<uintptr_t>(task.weights) + at;
+}
+
+// partial[i][r][lane] (=|+=) products of the columns [begin, end). kAsk: this tile is the first to read its weights; `ahead` is of its row.
 template <uint64_t kRows, uint64_t kWide, bool kAsk, typename Stored>
-HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end, float* HWY_RESTRICT partial) {
+HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end,
+                         [[maybe_unused]] uintptr_t ahead, float* HWY_RESTRICT partial) {
   const Floats d;
   Vector sum[kRows][kWide];
 #pragma GCC unroll 8
@@ -140,9 +150,11 @@ HWY_INLINE void dot_tile(const Stored* const* weights, const float* const* x, ui
   uint64_t k = begin;
   for (; k + kLanes <= end; k += kLanes) {
     if constexpr (kAsk) {
-      const char* ahead = reinterpret_cast<const char*>(weights[0] + kWide * k) + kBytesAhead;
+      const uintptr_t first = ahead + kWide * k * sizeof(Stored);
 #pragma GCC unroll 8
-      for (uint64_t line = 0; line < kWide * kLanes * sizeof(Stored); line += 64) __builtin_prefetch(ahead + line, 0, 2);
+      for (uint64_t line = 0; line < kWide * kLanes * sizeof(Stored); line += 64) {
+        __builtin_prefetch(reinterpret_cast<const void*>(first + line), 0, 2);
+      }
     }
     add_products<kRows, kWide>([&](uint64_t r) HWY_ATTR { return load_weights(d, weights[r] + k); },
                                [&](uint64_t i) HWY_ATTR { return hn::LoadU(d, x[i] + k); }, sum);
@@ -182,14 +194,14 @@ HWY_INLINE void add_lanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float* H
 // The next tile of at most `left` rows of x; returns how many it took.
 template <bool kAsk, typename Stored>
 HWY_NOINLINE uint64_t next_tile(uint64_t left, const Stored* const* weights, const float* const* x, uint64_t begin, uint64_t end,
-                                float* partial) {
+                                uintptr_t ahead, float* partial) {
 #if HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3
-  if (left >= 6) return dot_tile<6, kWeightRows, kAsk>(weights, x, begin, end, partial), 6;
-  if (left >= 4) return dot_tile<4, kWeightRows, kAsk>(weights, x, begin, end, partial), 4;
+  if (left >= 6) return dot_tile<6, kWeightRows, kAsk>(weights, x, begin, end, ahead, partial), 6;
+  if (left >= 4) return dot_tile<4, kWeightRows, kAsk>(weights, x, begin, end, ahead, partial), 4;
 #endif
-  if (left >= 3) return dot_tile<3, kWeightRows, kAsk>(weights, x, begin, end, partial), 3;
-  if (left == 2) return dot_tile<2, kWeightRows, kAsk>(weights, x, begin, end, partial), 2;
-  return dot_tile<1, kWeightRows, kAsk>(weights, x, begin, end, partial), 1;
+  if (left >= 3) return dot_tile<3, kWeightRows, kAsk>(weights, x, begin, end, ahead, partial), 3;
+  if (left == 2) return dot_tile<2, kWeightRows, kAsk>(weights, x, begin, end, ahead, partial), 2;
+  return dot_tile<1, kWeightRows, kAsk>(weights, x, begin, end, ahead, partial), 1;
 }
 
 // Rows [row, row + kWide) of the task, the last one again where there are fewer.
@@ -197,7 +209,7 @@ template <uint64_t kWide, typename Stored>
 HWY_INLINE void find_rows(const DotTask& task, uint64_t row, const Stored* (&weights)[kWide]) {
   for (uint64_t r = 0; r < kWide; ++r) {
     const uint64_t at = row + r < task.row_count ? row + r : task.row_count - 1;
-    weights[r] = reinterpret_cast<const Stored*>(task.weights + (task.first_row + at) * task.row_bytes);
+    weights[r] = reinterpret_cast<const Stored*>(task.weights + at * task.row_bytes);
   }
 }
 
@@ -217,7 +229,7 @@ void dot_rows_of_one(const DotTask& task) {
   for (uint64_t row = 0; row < task.row_count; row += kWide) {
     const Stored* weights[kWide];
     find_rows<kWide>(task, row, weights);
-    dot_tile<1, kWide, kAskAhead>(weights, task.x, 0, task.depth, task.partial);
+    dot_tile<1, kWide, kAskAhead>(weights, task.x, 0, task.depth, ahead_of(task, row), task.partial);
     for (uint64_t r = 0; r < kWide; r += 4) finish_rows(task, row + r, task.partial + r * kLanesMost, task.sums[0]);
   }
 }
@@ -231,9 +243,10 @@ void dot_rows_of(const DotTask& task) {
     find_rows<kWeightRows>(task, row, weights);
     for (uint64_t begin = 0; begin < task.depth; begin += block) {
       const uint64_t end = begin + block < task.depth ? begin + block : task.depth;
-      uint64_t done = next_tile<kAskAhead>(task.x_count, weights, task.x, begin, end, task.partial);
+      uint64_t done = next_tile<kAskAhead>(task.x_count, weights, task.x, begin, end, ahead_of(task, row), task.partial);
       while (done < task.x_count) {
-        done += next_tile<false>(task.x_count - done, weights, task.x + done, begin, end, task.partial + done * kWeightRows * kLanesMost);
+        done +=
+            next_tile<false>(task.x_count - done, weights, task.x + done, begin, end, 0, task.partial + done * kWeightRows * kLanesMost);
       }
     }
     for (uint64_t i = 0; i < task.x_count; ++i) finish_rows(task, row, task.partial + i * kWeightRows * kLanesMost, task.sums[i]);
@@ -348,49 +361,70 @@ struct GateUpScratch {
 };
 constexpr uint64_t kPartialFloats = kRoutesAtOnce * kWeightRows * kLanesMost;
 
-// Columns [first, first + count) of the middle rows of a part.
-void gate_up_task(const Work& work, const Part& part, uint64_t first, uint64_t count, const GateUpScratch& scratch) {
+// Weight rows [first, first + count) of one expert, for all routes of a part.
+struct Piece {
+  const Part* part;  // null: none
+  uint64_t first, count;
+};
+
+// The rows of `piece` in the first product (its gate, or its up half) or in the second; null where there is no piece.
+const std::byte* gate_up_rows(const Work& work, const Piece& piece, uint64_t half) {
+  if (!piece.part) return nullptr;
+  const uint64_t row_bytes = uint64_t{work.bank.layout().hidden_padded} * dtype_bytes(work.bank.shape().dtype);
+  return work.bank.record(piece.part->slot) + (half * work.bank.shape().inner + piece.first) * row_bytes;
+}
+const std::byte* down_rows(const Work& work, const Piece& piece) {
+  if (!piece.part) return nullptr;
+  const uint64_t row_bytes = uint64_t{work.bank.layout().inner_padded} * dtype_bytes(work.bank.shape().dtype);
+  return work.bank.record(piece.part->slot) + work.bank.layout().down_offset + piece.first * row_bytes;
+}
+
+// The middle rows' columns of `piece`; `then` is the piece this thread will probably take next.
+void gate_up_task(const Work& work, const Piece& piece, const Piece& then, const GateUpScratch& scratch) {
   const compute::ExpertShape& shape = work.bank.shape();
   const compute::ExpertRecord& layout = work.bank.layout();
-  const std::byte* record = work.bank.record(part.slot);
+  const Part& part = *piece.part;
   float* sums[2][kRoutesAtOnce];
   for (uint64_t half = 0; half < 2; ++half) {
-    for (uint64_t i = 0; i < part.count; ++i) sums[half][i] = scratch.sums + (half * part.count + i) * count;
+    for (uint64_t i = 0; i < part.count; ++i) sums[half][i] = scratch.sums + (half * part.count + i) * piece.count;
+    const std::byte* follows = half == 0 ? gate_up_rows(work, piece, 1) : gate_up_rows(work, then, 0);
     CHORUS_SIMD(dot_rows, work.target)
-    (DotTask{record, uint64_t{layout.hidden_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.hidden_padded,
-             half * shape.inner + first, count, work.x.data() + part.first, part.count, sums[half], 0, scratch.partial});
+    (DotTask{gate_up_rows(work, piece, half), uint64_t{layout.hidden_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.hidden_padded,
+             piece.count, work.x.data() + part.first, part.count, sums[half], 0, scratch.partial, follows});
   }
-  const float* bias = shape.biases ? reinterpret_cast<const float*>(record + layout.gate_up_bias_offset) + first : nullptr;
+  const std::byte* record = work.bank.record(part.slot);
+  const float* bias = shape.biases ? reinterpret_cast<const float*>(record + layout.gate_up_bias_offset) + piece.first : nullptr;
   for (uint64_t i = 0; i < part.count; ++i) {
     float* middle = const_cast<float*>(work.middle[part.first + i]);
     CHORUS_SIMD(activate, work.target)
-    (ActivationTask{sums[0][i], sums[1][i], bias, bias ? bias + shape.inner : nullptr, count, &work.args, middle + first});
+    (ActivationTask{sums[0][i], sums[1][i], bias, bias ? bias + shape.inner : nullptr, piece.count, &work.args, middle + piece.first});
   }
 }
 
-void down_task(const Work& work, const Part& part, uint64_t first, uint64_t count, float* partial) {
+void down_task(const Work& work, const Piece& piece, const Piece& then, float* partial) {
   const compute::ExpertShape& shape = work.bank.shape();
   const compute::ExpertRecord& layout = work.bank.layout();
-  const std::byte* record = work.bank.record(part.slot);
+  const Part& part = *piece.part;
   CHORUS_SIMD(dot_rows, work.target)
-  (DotTask{record + layout.down_offset, uint64_t{layout.inner_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.inner_padded, first,
-           count, work.middle.data() + part.first, part.count, work.out.data() + part.first, first, partial});
+  (DotTask{down_rows(work, piece), uint64_t{layout.inner_padded} * dtype_bytes(shape.dtype), shape.dtype, layout.inner_padded, piece.count,
+           work.middle.data() + part.first, part.count, work.out.data() + part.first, piece.first, partial, down_rows(work, then)});
   if (!shape.biases) return;
-  const float* bias = reinterpret_cast<const float*>(record + layout.down_bias_offset);
+  const float* bias = reinterpret_cast<const float*>(work.bank.record(part.slot) + layout.down_bias_offset);
   for (uint64_t i = 0; i < part.count; ++i) {
     float* out = work.out[part.first + i];
-    for (uint64_t n = first; n < first + count; ++n) out[n] += bias[n];
+    for (uint64_t n = piece.first; n < piece.first + piece.count; ++n) out[n] += bias[n];
   }
 }
 
-// Calls task(part, first row, row count, worker) for pieces of `rows` weight rows of every part.
+// Calls task(piece, piece that this thread will probably take next, worker) for pieces of `rows_per_piece` weight rows of every part.
 template <typename Task>
 void for_pieces(ThreadPool& pool, const Work& work, uint64_t rows, uint64_t rows_per_piece, const Task& task) {
-  const uint64_t pieces = (rows + rows_per_piece - 1) / rows_per_piece;
-  pool.run(work.parts.size() * pieces, [&](uint64_t index, uint32_t worker) {
+  const uint64_t pieces = (rows + rows_per_piece - 1) / rows_per_piece, total = work.parts.size() * pieces;
+  const auto piece_at = [&](uint64_t index) {
     const uint64_t first = index % pieces * rows_per_piece;
-    task(work.parts[index / pieces], first, std::min(rows_per_piece, rows - first), worker);
-  });
+    return Piece{index < total ? &work.parts[index / pieces] : nullptr, first, std::min(rows_per_piece, rows - first)};
+  };
+  pool.run(total, [&](uint64_t index, uint32_t worker) { task(piece_at(index), piece_at(index + pool.threads()), worker); });
 }
 
 Status run_rows(CpuContext& context, Work& work, uint64_t first_row, uint64_t row_count) {
@@ -411,13 +445,13 @@ Status run_rows(CpuContext& context, Work& work, uint64_t first_row, uint64_t ro
   const uint64_t gate_rows = rows_per_task(2 * layout.hidden_padded * element);
   const uint64_t worker_floats = kPartialFloats + 2 * kRoutesAtOnce * gate_rows;
   CHORUS_ASSIGN(float* scratch, context.scratch.acquire_floats("expert_ffn sums", worker_floats * context.pool.threads()));
-  for_pieces(context.pool, work, shape.inner, gate_rows, [&](const Part& part, uint64_t first, uint64_t count, uint32_t worker) {
+  for_pieces(context.pool, work, shape.inner, gate_rows, [&](const Piece& piece, const Piece& then, uint32_t worker) {
     float* own = scratch + worker * worker_floats;
-    gate_up_task(work, part, first, count, {own + kPartialFloats, own});
+    gate_up_task(work, piece, then, {own + kPartialFloats, own});
   });
-  const uint64_t down_rows = rows_per_task(layout.inner_padded * element);
-  for_pieces(context.pool, work, shape.hidden, down_rows, [&](const Part& part, uint64_t first, uint64_t count, uint32_t worker) {
-    down_task(work, part, first, count, scratch + worker * worker_floats);
+  const uint64_t rows_of_down = rows_per_task(layout.inner_padded * element);
+  for_pieces(context.pool, work, shape.hidden, rows_of_down, [&](const Piece& piece, const Piece& then, uint32_t worker) {
+    down_task(work, piece, then, scratch + worker * worker_floats);
   });
   return {};
 }
