@@ -101,18 +101,9 @@ count_in() { # WORD LOG
   sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$2" | awk '{sum += $1} END {print sum + 0}'
 }
 
-# tests NAME PROGRAM [ARGUMENT...]: counts GoogleTest's tests, which run in one process a core. No test, a skipped test and an abnormal end
-# are failures.
-tests() {
-  local name=$1 log begin=$SECONDS shard pid status=0 good bad pids=()
-  log=$(log_of "$1")
-  shift
-  rm -f "$log".*
-  for ((shard = 0; shard < shards; shard++)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard limited "$@" >"$log.$shard" 2>&1 &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+# report_tests NAME LOG BEGIN STATUS: counts GoogleTest's tests in LOG.*. No test, a skipped test and an abnormal end are failures.
+report_tests() {
+  local name=$1 log=$2 begin=$3 status=$4 good bad
   cat "$log".* >"$log"
   good=$(count_in PASSED "$log")
   bad=$(($(count_in FAILED "$log") + $(count_in SKIPPED "$log")))
@@ -125,6 +116,32 @@ tests() {
     note_failure "$name" "$log"
     return 1
   fi
+}
+
+# tests NAME PROGRAM [ARGUMENT...]: GoogleTest's tests, which run in one process a core.
+tests() {
+  local name=$1 log begin=$SECONDS shard pid status=0 pids=()
+  log=$(log_of "$1")
+  shift
+  rm -f "$log".*
+  for ((shard = 0; shard < shards; shard++)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard limited "$@" >"$log.$shard" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+  report_tests "$name" "$log" "$begin" "$status"
+}
+
+# tests_by_suite NAME ADAPTER PROGRAM: GoogleTest's tests on an adapter, every suite (of one with parameters every case) in a process of its own, one
+# a core at a time. Compiling pipelines takes most of the time and the driver keeps them on disk: tests of the
+# same ones should run one after the other, and those that need most of them, which the order of names puts first, before the others.
+tests_by_suite() {
+  local name=$1 adapter=$2 program=$3 log begin=$SECONDS status=0
+  log=$(log_of "$1")
+  rm -f "$log".*
+  "$program" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite ~ "/" ? suite $1 : suite "*"}' | sort -u | cat -n |
+    on "$adapter" xargs -r -L 1 -P "$shards" sh -c 'exec "$0" --gtest_filter="$3" >"$1.$2" 2>&1' "$program" "$log" || status=$?
+  report_tests "$name" "$log" "$begin" "$status"
 }
 
 declare -A built=()
@@ -225,7 +242,7 @@ stage_webgpu() {
     printf 'LanguageOnWebgpu.%s*:' Splits Budgets Continuing)$(printf 'ModelOnWebgpu.%s*:' Questions Small Two Long)
   local program=build/dev/tests/chorus_webgpu_tests
   job "self-test on swiftshader" on swiftshader build/dev/chorus devices --self-test --full --device webgpu
-  tests "webgpu tests on lavapipe" on lavapipe "$program"
+  tests_by_suite "webgpu tests on lavapipe" lavapipe "$program"
   tests "webgpu tests on swiftshader" on swiftshader "$program" --gtest_filter="-$known_answers:$above_kernels"
   end_jobs
 }
@@ -243,17 +260,19 @@ stage_verify() {
     job "$(basename "$fixture") on cpu" "$program" verify "$fixture" --device cpu
   done
   job "moe-mini on cpu" "$program" verify "${moe[@]}" --device cpu
+  # On SwiftShader kev-mini takes minutes; the fixture, of the same layers, runs there. On lavapipe the types share most pipelines: the first
+  # one compiles them while others run, so that its neighbours come last.
+  job "kev-mini on lavapipe, f32" on lavapipe "$program" verify "${mini[@]}" --device webgpu --dtype f32
   for adapter in lavapipe swiftshader; do
-    for dtype in f32 f16 bf16; do
-      if [ "$adapter" = swiftshader ]; then continue; fi  # minutes; fixtures, of the same layers, run there
-      job "kev-mini on $adapter, $dtype" on "$adapter" "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
-    done
     for fixture in tests/data/*/golden.safetensors; do
       fixture=$(dirname "$fixture")
       # lavapipe runs every family; SwiftShader one of each kind of attention.
       case $adapter-$(basename "$fixture") in swiftshader-qwen3_5_moe_text | swiftshader-deepseek_v32 | swiftshader-gpt_oss | lavapipe-*) ;; *) continue ;; esac
       job "$(basename "$fixture") on $adapter" on "$adapter" "$program" verify "$fixture" --device webgpu
     done
+  done
+  for dtype in f16 bf16; do
+    job "kev-mini on lavapipe, $dtype" on lavapipe "$program" verify "${mini[@]}" --device webgpu --dtype "$dtype"
   done
   job "moe-mini on lavapipe" on lavapipe "$program" verify "${moe[@]}" --device webgpu
   end_jobs

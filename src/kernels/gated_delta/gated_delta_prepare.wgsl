@@ -147,50 +147,44 @@ fn invert_diagonal(thread: u32) {
   workgroupBarrier();
 }
 
-// [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]] from 16 to 32: threads 0-127, one vec4 of the two blocks each.
-fn merge_to_32(thread: u32) {
-  let pair = thread / 64u;
-  let column = (thread / 4u) % 16u;
-  let rows = thread % 4u;
-  let upper = select(5u, 0u, pair == 0u);   // A: block (0, 0) or (2, 2)
-  let middle = select(8u, 1u, pair == 0u);  // B: (1, 0) or (3, 2)
-  let lower = select(9u, 2u, pair == 0u);   // D: (1, 1) or (3, 3)
-  var value = vec4<f32>(0.0);
-  if (thread < 128u) { value = block_product(middle, upper, column, rows); }
-  workgroupBarrier();
-  if (thread < 128u) { memory[middle * 64u + column * 4u + rows] = value; }
-  workgroupBarrier();
-  if (thread < 128u) { value = block_product(lower, middle, column, rows); }
-  workgroupBarrier();
-  if (thread < 128u) { memory[middle * 64u + column * 4u + rows] = -value; }
-  workgroupBarrier();
+// One product of blocks: the sum over i of block left + i times block right + right_step * i, for block `to`.
+struct Merge {
+  to: u32,
+  left: u32,
+  right: u32,
+  right_step: u32,
+  terms: u32,  // 0: this thread rests
 }
 
-// The same from 32 to 64: 64 threads for each of the blocks (2, 0), (2, 1), (3, 0), (3, 1) = 3, 4, 6, 7.
-fn merge_to_64(thread: u32) {
-  let right = (thread / 64u) % 2u;
-  let low = thread >= 128u;
+// [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]: phases 0 and 1 go from 16 to 32 rows with 64 threads for each of the blocks (1, 0) and
+// (3, 2); phases 2 and 3 from 32 to 64 with 64 threads for each of (2, 0), (2, 1), (3, 0), (3, 1). Even phases form B A^-1 in the place of B.
+fn merge_of(phase: u32, quarter: u32) -> Merge {
+  let second = phase % 2u == 1u;
+  if (phase < 2u) {
+    let first_pair = quarter == 0u;
+    let to = select(8u, 1u, first_pair);
+    let terms = select(0u, 1u, quarter < 2u);
+    if (second) { return Merge(to, select(9u, 2u, first_pair), to, 0u, terms); }
+    return Merge(to, to, select(5u, 0u, first_pair), 0u, terms);
+  }
+  let half = quarter % 2u;
+  let low = quarter >= 2u;
+  let to = select(3u, 6u, low) + half;
+  if (second) { return Merge(to, select(5u, 8u, low), 3u + half, 3u, select(1u, 2u, low)); }
+  return Merge(to, to, 2u * half, 1u, 2u - half);
+}
+
+fn merge_blocks(thread: u32, phases: u32) {
   let column = (thread / 4u) % 16u;
   let rows = thread % 4u;
-  let left_block = select(3u, 6u, low);
-  let target_block = left_block + right;
-  var value: vec4<f32>;
-  if (right == 0u) {
-    value = block_product(left_block, 0u, column, rows) + block_product(left_block + 1u, 1u, column, rows);
-  } else {
-    value = block_product(left_block + 1u, 2u, column, rows);
+  for (var phase = 0u; phase < phases; phase++) {
+    let merge = merge_of(phase, thread / 64u);
+    var value = vec4<f32>(0.0);
+    for (var i = 0u; i < merge.terms; i++) { value += block_product(merge.left + i, merge.right + merge.right_step * i, column, rows); }
+    workgroupBarrier();
+    if (merge.terms > 0u) { memory[merge.to * 64u + column * 4u + rows] = select(value, -value, phase % 2u == 1u); }
+    workgroupBarrier();
   }
-  workgroupBarrier();
-  memory[target_block * 64u + column * 4u + rows] = value;
-  workgroupBarrier();
-  if (low) {
-    value = block_product(8u, 3u + right, column, rows) + block_product(9u, 6u + right, column, rows);
-  } else {
-    value = block_product(5u, 3u + right, column, rows);
-  }
-  workgroupBarrier();
-  memory[target_block * 64u + column * 4u + rows] = -value;
-  workgroupBarrier();
 }
 
 // Eight rows of T times four columns of a weighted source.
@@ -223,6 +217,11 @@ fn load_inside(chunk: Chunk, token: u32, column_group: u32) -> vec4<f32> {
   return vec4<f32>(0.0);
 }
 
+fn source_weight(token: u32, is_key: bool) -> f32 {
+  if (is_key) { return key_weights[token]; }
+  return betas[token];
+}
+
 fn multiply_inverse(chunk: Chunk, octet: u32, column_group: u32, is_key: bool) {
   acc0 = vec4<f32>(0.0);
   acc1 = vec4<f32>(0.0);
@@ -239,17 +238,10 @@ fn multiply_inverse(chunk: Chunk, octet: u32, column_group: u32, is_key: bool) {
     let s1 = load_inside(chunk, token + 1u, column_group);
     let s2 = load_inside(chunk, token + 2u, column_group);
     let s3 = load_inside(chunk, token + 3u, column_group);
-    if (is_key) {
-      accumulate(octet, token, s0 * key_weights[token]);
-      accumulate(octet, token + 1u, s1 * key_weights[token + 1u]);
-      accumulate(octet, token + 2u, s2 * key_weights[token + 2u]);
-      accumulate(octet, token + 3u, s3 * key_weights[token + 3u]);
-    } else {
-      accumulate(octet, token, s0 * betas[token]);
-      accumulate(octet, token + 1u, s1 * betas[token + 1u]);
-      accumulate(octet, token + 2u, s2 * betas[token + 2u]);
-      accumulate(octet, token + 3u, s3 * betas[token + 3u]);
-    }
+    accumulate(octet, token, s0 * source_weight(token, is_key));
+    accumulate(octet, token + 1u, s1 * source_weight(token + 1u, is_key));
+    accumulate(octet, token + 2u, s2 * source_weight(token + 2u, is_key));
+    accumulate(octet, token + 3u, s3 * source_weight(token + 3u, is_key));
   }
 }
 
@@ -433,35 +425,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     workgroupBarrier();
     invert_diagonal(thread);
-    if (chunk.rows > 16u) { merge_to_32(thread); }
-    if (chunk.rows > 32u) { merge_to_64(thread); }
+    merge_blocks(thread, select(select(4u, 2u, chunk.rows <= 32u), 0u, chunk.rows <= 16u));
 
+    // U and W in one loop: compilers inline the product once.
     let value_column = 2u * params.key_heads * key_width + head * params.value_width;
-    for (var column = thread % 32u; column < params.value_width; column += 32u) {
-      multiply_inverse(chunk, octet, value_column + column, false);
-      let at = params.u_base + (pair * kChunk + octet * 8u) * params.value_width + column;
-      scratch[at] = acc0;
-      scratch[at + params.value_width] = acc1;
-      scratch[at + 2u * params.value_width] = acc2;
-      scratch[at + 3u * params.value_width] = acc3;
-      scratch[at + 4u * params.value_width] = acc4;
-      scratch[at + 5u * params.value_width] = acc5;
-      scratch[at + 6u * params.value_width] = acc6;
-      scratch[at + 7u * params.value_width] = acc7;
-    }
-    for (var column = thread % 32u; column < key_width; column += 32u) {
-      multiply_inverse(chunk, octet, (params.key_heads + key_head) * key_width + column, true);
-      let at = params.w_base + (pair * key_width + column) * 64u + octet * 2u;
-      let upper = transpose(mat4x4<f32>(acc0, acc1, acc2, acc3));
-      let lower = transpose(mat4x4<f32>(acc4, acc5, acc6, acc7));
-      scratch[at] = upper[0];
-      scratch[at + 1u] = lower[0];
-      scratch[at + 16u] = upper[1];
-      scratch[at + 17u] = lower[1];
-      scratch[at + 32u] = upper[2];
-      scratch[at + 33u] = lower[2];
-      scratch[at + 48u] = upper[3];
-      scratch[at + 49u] = lower[3];
+    let key_column = (params.key_heads + key_head) * key_width;
+    for (var at = thread % 32u; at < params.value_width + key_width; at += 32u) {
+      let is_key_column = at >= params.value_width;
+      let column = select(at, at - params.value_width, is_key_column);
+      multiply_inverse(chunk, octet, select(value_column, key_column, is_key_column) + column, is_key_column);
+      if (is_key_column) {
+        let to = params.w_base + (pair * key_width + column) * 64u + octet * 2u;
+        let upper = transpose(mat4x4<f32>(acc0, acc1, acc2, acc3));
+        let lower = transpose(mat4x4<f32>(acc4, acc5, acc6, acc7));
+        scratch[to] = upper[0];
+        scratch[to + 1u] = lower[0];
+        scratch[to + 16u] = upper[1];
+        scratch[to + 17u] = lower[1];
+        scratch[to + 32u] = upper[2];
+        scratch[to + 33u] = lower[2];
+        scratch[to + 48u] = upper[3];
+        scratch[to + 49u] = lower[3];
+      } else {
+        let to = params.u_base + (pair * kChunk + octet * 8u) * params.value_width + column;
+        scratch[to] = acc0;
+        scratch[to + params.value_width] = acc1;
+        scratch[to + 2u * params.value_width] = acc2;
+        scratch[to + 3u * params.value_width] = acc3;
+        scratch[to + 4u * params.value_width] = acc4;
+        scratch[to + 5u * params.value_width] = acc5;
+        scratch[to + 6u * params.value_width] = acc6;
+        scratch[to + 7u * params.value_width] = acc7;
+      }
     }
     workgroupBarrier();
   }

@@ -59,20 +59,24 @@ fn count_pieces(task: Task, chunk: u32) -> Pieces {
 fn fetch(task: Task, pieces: Pieces, chunk: u32, index: u32, at: u32) -> vec4<f32> {
   let pair = (task.slot + chunk) * params.value_heads + task.head;
   let key_pair = (task.slot + chunk) * params.key_heads + task.key_head;
+  var source: u32;
+  var inside = true;
   if (index < pieces.products) {
     let key = index * kPieceKeys + at / 32u;
     let row = at % 32u;
-    if (key >= params.key_width * 4u) { return vec4<f32>(0.0); }
-    if (row < 16u) { return scratch[params.w_base + (pair * params.key_width * 4u + key) * 16u + row]; }
-    return scratch[params.q_base + (key_pair * params.key_width * 4u + key) * 16u + row - 16u];
+    let matrix = select(params.q_base + key_pair * params.key_width * 64u - 16u, params.w_base + pair * params.key_width * 64u, row < 16u);
+    source = matrix + key * 16u + row;
+    inside = key < params.key_width * 4u;
+  } else if (index < pieces.products + pieces.attention) {
+    source = params.a_matrix_base + pair * 1024u + (index - pieces.products) * kPiece + at;
+  } else {
+    let size = update_tokens() * params.key_width;
+    let element = (index - pieces.products - pieces.attention) * size + at;
+    source = params.k_base + key_pair * kChunk * params.key_width + element;
+    inside = at < size && element < kChunk * params.key_width;
   }
-  if (index < pieces.products + pieces.attention) {
-    return scratch[params.a_matrix_base + pair * 1024u + (index - pieces.products) * kPiece + at];
-  }
-  let size = update_tokens() * params.key_width;
-  let element = (index - pieces.products - pieces.attention) * size + at;
-  if (at >= size || element >= kChunk * params.key_width) { return vec4<f32>(0.0); }
-  return scratch[params.k_base + key_pair * kChunk * params.key_width + element];
+  if (!inside) { return vec4<f32>(0.0); }
+  return scratch[source];
 }
 
 fn load_state(thread: u32, head: u32, column_begin: u32) {
@@ -174,17 +178,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) gr
       piece[thread + 2u * kThreads] = r2;
       piece[thread + 3u * kThreads] = r3;
       workgroupBarrier();
-      if (step + 1u < total) {
-        r0 = fetch(task, pieces, chunk, step + 1u, thread);
-        r1 = fetch(task, pieces, chunk, step + 1u, thread + kThreads);
-        r2 = fetch(task, pieces, chunk, step + 1u, thread + 2u * kThreads);
-        r3 = fetch(task, pieces, chunk, step + 1u, thread + 3u * kThreads);
-      } else if (chunk + 1u < task.chunks) {
-        let following = count_pieces(task, chunk + 1u);
-        r0 = fetch(task, following, chunk + 1u, 0u, thread);
-        r1 = fetch(task, following, chunk + 1u, 0u, thread + kThreads);
-        r2 = fetch(task, following, chunk + 1u, 0u, thread + 2u * kThreads);
-        r3 = fetch(task, following, chunk + 1u, 0u, thread + 3u * kThreads);
+      let same_chunk = step + 1u < total;
+      let next_chunk = select(chunk + 1u, chunk, same_chunk);
+      if (next_chunk < task.chunks) {
+        let next_pieces = count_pieces(task, next_chunk);
+        let next_step = select(0u, step + 1u, same_chunk);
+        r0 = fetch(task, next_pieces, next_chunk, next_step, thread);
+        r1 = fetch(task, next_pieces, next_chunk, next_step, thread + kThreads);
+        r2 = fetch(task, next_pieces, next_chunk, next_step, thread + 2u * kThreads);
+        r3 = fetch(task, next_pieces, next_chunk, next_step, thread + 3u * kThreads);
       }
 
       if (step < pieces.products) {
