@@ -1,6 +1,7 @@
 #include "gpu/adapters.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <string>
 #include <string_view>
@@ -176,6 +177,22 @@ std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles, LogSink*
   descriptor.requiredFeatureCount = 1;
   descriptor.requiredFeatures = &feature;
   return std::make_unique<dawn::native::Instance>(&descriptor);
+}
+
+void keep_drivers_loaded() {
+  static std::atomic<bool> first{true};
+  if (first.exchange(false)) return;
+  struct Kept {
+    dawn::native::Instance instance;
+    std::vector<FoundAdapter> adapters;
+  };
+  // Never destroyed: nothing at the end of the process may still need a driver that is gone.
+  [[maybe_unused]] static const Kept* const kept = [] {
+    Toggles toggles(ToggleSet::safe);
+    auto* made = new Kept;
+    made->adapters = find_adapters(made->instance, toggles);
+    return made;
+  }();
 }
 
 std::vector<FoundAdapter> find_adapters(const dawn::native::Instance& instance, Toggles& toggles) {

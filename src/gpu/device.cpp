@@ -315,6 +315,7 @@ Status request_device(Core& core, const wgpu::Adapter& adapter, Toggles& toggles
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::create(const DeviceOptions& options, const LogSink& log) {
+  keep_drivers_loaded();
   Toggles toggles(options.toggles);
   auto core = std::make_shared<Core>();
   core->log = log;

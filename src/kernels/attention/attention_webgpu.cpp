@@ -34,10 +34,9 @@ struct Tile {
   uint32_t invocations;
   uint32_t workgroup_bytes;
 };
-// Largest first. All give the same bits, so the choice may follow the size of the batch. tile64p, which loads ahead, is for measurements.
+// Largest first. All give the same bits, so the choice may follow the size of the batch.
 constexpr Tile kTiles[] = {
     {"attention", "tile64", 64, 256, 32768}, {"attention", "tile32", 32, 128, 14336}, {"attention_small", "tile16", 16, 256, 15424}};
-constexpr Tile kForcedTiles[] = {{"attention", "tile64p", 64, 256, 32768}};
 constexpr Tile kBase = {"attention_small", "base", 16, 256, 15424};
 
 bool can_run(const Tile& tile, const gpu::Capabilities& capabilities) {
@@ -258,9 +257,6 @@ class Planner {
   // register tiles, and take long to compile them.
   const Tile& tile_for(uint64_t packed) const {
     if (variant_ == kBase.name) return kBase;
-    for (const Tile& tile : kForcedTiles) {
-      if (variant_ == tile.name) return tile;
-    }
     const Tile* chosen = nullptr;
     for (const Tile& tile : kTiles) {
       if (!can_run(tile, capabilities_)) continue;
@@ -409,9 +405,6 @@ uint32_t own_part_keys(uint32_t length) { return std::clamp(rounded_eighth(lengt
 std::vector<std::string> attention_variants(const gpu::Capabilities& capabilities) {
   std::vector<std::string> names{kBase.name};
   for (const Tile& tile : kTiles) {
-    if (can_run(tile, capabilities)) names.push_back(tile.name);
-  }
-  for (const Tile& tile : kForcedTiles) {
     if (can_run(tile, capabilities)) names.push_back(tile.name);
   }
   return names;
