@@ -5,8 +5,7 @@
 //   values   32 threads share 8 rows; each keeps 8 rows x 8 head columns in registers and reads V straight from the buffer
 // KIND=part writes unnormalised sums with their maximum and weight sum, which attention_merge combines; KIND=direct writes the result.
 // Every sum over head columns, keys and threads has an order that depends on the row and the part only, and fused multiply-adds are
-// written out, so builds of different RQ give the same bits.
-//   PREFETCH 1: the next chunk is loaded before the current one is used; costs registers
+// written out, so other tiles (attention_small.wgsl) give the same bits.
 //   UNIT and UNITS  element type of the bound activations: vec4<f32> (vec4) or f32 (scalar)
 //@include attention/tile.common.wgsl
 
@@ -71,13 +70,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var score1 = vec4<f32>(0.0);
     var score2 = vec4<f32>(0.0);
     var score3 = vec4<f32>(0.0);
-    var loaded = load_block(item.is_key, item_at, item.col);  //@if PREFETCH=1
+    var loaded = load_block(item.is_key, item_at, item.col);
     for (var first_col = 0u; first_col < params.head_dim; first_col += kChunkCols) {
-      let loaded = load_block(item.is_key, item_at, first_col + item.col);  //@if PREFETCH=0
       workgroupBarrier();  // the chunk, and at the first one the weights, have been read
       store_block(item, loaded);
       workgroupBarrier();
-      loaded = load_block(item.is_key, item_at, first_col + kChunkCols + item.col);  //@if PREFETCH=1
+      loaded = load_block(item.is_key, item_at, first_col + kChunkCols + item.col);  // on its way while this chunk is used
       for (var quad = 0u; quad < kChunkQuads; quad++) {
         let key_at = 4u * quad * kKeyQuads + (key_quad ^ (quad * kSwizzle));
         let row_at = kKeyTile + 4u * quad * kRowQuads + (row_quad ^ ((quad * kSwizzle) & kRowMask));

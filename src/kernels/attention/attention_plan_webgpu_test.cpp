@@ -61,8 +61,8 @@ TEST(AttentionPlan, AShortStateIsOneDispatch) {
   const auto plan = plan_attention(arguments.args, large_capabilities(), "");
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), std::vector{AttentionStepKind::direct});
-  EXPECT_EQ(plan->steps[0].shader->variant, "tile64_direct");
-  EXPECT_EQ(plan->steps[0].block_count, (200u * 4 + 63) / 64);
+  EXPECT_EQ(plan->steps[0].shader->variant, "tile32_direct");
+  EXPECT_EQ(plan->steps[0].block_count, 200u * 4 / 32);
   EXPECT_EQ(plan->prefix_slots + plan->own_slots, 0u);
 }
 
@@ -72,9 +72,9 @@ TEST(AttentionPlan, QuestionsPackTheirRowsAgainstThePrefix) {
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(kinds(*plan), (std::vector{AttentionStepKind::prefix, AttentionStepKind::own, AttentionStepKind::merge}));
   EXPECT_EQ(plan->prefix_parts, 8u);
-  EXPECT_EQ(plan->steps[0].block_count, (170u * 4 + 63) / 64);  // not ten times two blocks
+  EXPECT_EQ(plan->steps[0].block_count, (170u * 4 + 31) / 32);  // not ten times three blocks
   EXPECT_EQ(plan->steps[1].sequence_count, 10u);
-  EXPECT_EQ(plan->steps[1].block_count, 2u);
+  EXPECT_EQ(plan->steps[1].block_count, 3u);
 }
 
 TEST(AttentionPlan, ShortAndLongSequencesWithoutPrefixTakeTheirOwnWays) {
@@ -88,9 +88,8 @@ TEST(AttentionPlan, ShortAndLongSequencesWithoutPrefixTakeTheirOwnWays) {
 }
 
 TEST(AttentionPlan, FewRowsTakeASmallTile) {
-  EXPECT_EQ(plan_attention(AttentionArguments(2048, {1}).args, large_capabilities(), "")->steps[0].shader->variant, "tile16_part");
-  EXPECT_EQ(plan_attention(AttentionArguments(2048, {8}).args, large_capabilities(), "")->steps[0].shader->variant, "tile32_part");
-  EXPECT_EQ(plan_attention(AttentionArguments(2048, {9}).args, large_capabilities(), "")->steps[0].shader->variant, "tile64_part");
+  EXPECT_EQ(plan_attention(AttentionArguments(2048, {4}).args, large_capabilities(), "")->steps[0].shader->variant, "tile16_part");
+  EXPECT_EQ(plan_attention(AttentionArguments(2048, {5}).args, large_capabilities(), "")->steps[0].shader->variant, "tile32_part");
 }
 
 TEST(AttentionPlan, SoftwareAdaptersTakeTheTileThatCompilesFast) {
@@ -99,19 +98,18 @@ TEST(AttentionPlan, SoftwareAdaptersTakeTheTileThatCompilesFast) {
   EXPECT_EQ(plan_attention(AttentionArguments(0, {200}).args, capabilities, "")->steps[0].shader->variant, "tile16_direct");
 }
 
-TEST(AttentionPlan, AMinimalAdapterHasNoLargeTile) {
-  const std::vector<std::string> names = attention_variants(minimal_capabilities());
-  EXPECT_EQ(names, (std::vector<std::string>{"base", "tile32", "tile16"}));
+TEST(AttentionPlan, AMinimalAdapterHasEveryTile) {
+  EXPECT_EQ(attention_variants(minimal_capabilities()), (std::vector<std::string>{"base", "tile32", "tile16"}));
   const AttentionArguments arguments(0, {200});
   EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "")->steps[0].shader->variant, "tile32_direct");
-  EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "tile64").error().code, ErrorCode::not_found);
+  EXPECT_EQ(plan_attention(arguments.args, minimal_capabilities(), "tile99").error().code, ErrorCode::not_found);
 }
 
 TEST(AttentionPlan, OddStridesTakeTheBaseVariant) {
   AttentionArguments arguments(64, {30});
   arguments.args.own_k.stride = 513;
   EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "")->steps[0].shader->variant, "base_part");
-  EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "tile64").error().code, ErrorCode::unsupported);
+  EXPECT_EQ(plan_attention(arguments.args, large_capabilities(), "tile32").error().code, ErrorCode::unsupported);
 }
 
 TEST(AttentionPlan, HeadDimsThatTheTilesCannotHoldAreRefused) {

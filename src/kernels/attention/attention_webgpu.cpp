@@ -35,8 +35,7 @@ struct Tile {
   uint32_t workgroup_bytes;
 };
 // Largest first. All give the same bits, so the choice may follow the size of the batch.
-constexpr Tile kTiles[] = {
-    {"attention", "tile64", 64, 256, 32768}, {"attention", "tile32", 32, 128, 14336}, {"attention_small", "tile16", 16, 256, 15424}};
+constexpr Tile kTiles[] = {{"attention", "tile32", 32, 128, 14336}, {"attention_small", "tile16", 16, 256, 15424}};
 constexpr Tile kBase = {"attention_small", "base", 16, 256, 15424};
 
 bool can_run(const Tile& tile, const gpu::Capabilities& capabilities) {
