@@ -152,6 +152,7 @@ void add_benchmark(const std::string& operation, const std::string& variant, con
 
 int main(int argc, char** argv) {
   const std::vector<Shape> shapes = {{"16_16_128_decode512", 16, 16, 128, 128, 1, 512},
+                                     {"16_16_128_decode544", 16, 16, 128, 128, 1, 544},
                                      {"16_16_128_decode2048", 16, 16, 128, 128, 1, 2048},
                                      {"32_4_128_decode512", 32, 4, 128, 128, 1, 512},
                                      {"32_4_128_decode4096", 32, 4, 128, 128, 1, 4096},

@@ -90,17 +90,13 @@ fn load_eight(place: Place, eight: u32, quad: u32) -> Eight {
 }
 
 // Weighted sums of the values, 128 columns at a time: 32 threads take 8 keys, and the eights meet in key_chunk, two rows at a time.
-// `loaded` has the first 128 columns.
-fn sum_values(place: Place, thread: u32, loaded: Eight) {
+fn sum_values(place: Place, thread: u32) {
   let lane = thread % 32u;
   let eight = thread / 32u;
   let quads = (params.value_dim + 3u) / 4u;
-  var values_of = loaded;
   for (var first_quad = 0u; first_quad < quads; first_quad += 32u) {
     let quad = first_quad + lane;
-    if (first_quad > 0u) {
-      values_of = load_eight(place, eight, quad);
-    }
+    let values_of = load_eight(place, eight, quad);
     for (var row = 0u; row < place.rows; row += 2u) {
       workgroupBarrier();  // key_chunk has been read
       for (var i = 0u; i < 2u; i++) {
@@ -140,7 +136,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     return;
   }
-  let loaded = load_eight(place, thread / 32u, thread % 32u);  // on its way while the scores are made
   let products = block_products(place, place.rows, thread, params.key_dim);
   let key = thread % kBlockKeys;
   for (var i = 0u; i < 4u; i++) {
@@ -151,5 +146,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   workgroupBarrier();
   weigh(place, thread);
-  sum_values(place, thread, loaded);
+  sum_values(place, thread);
 }
