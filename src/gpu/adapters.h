@@ -34,8 +34,9 @@ struct FoundAdapter {
 
 // A Dawn instance that can wait with a time limit. `log`, which must outlive it, gets what Dawn would print.
 std::unique_ptr<dawn::native::Instance> make_instance(Toggles& toggles, LogSink* log);
-// From the second call on: drivers stay loaded until the process ends. One that is unloaded and loaded with every device may run out of memory
-// for its thread-local variables (NVIDIA's did after some twenty devices). The first call does nothing, because it takes as long as a device.
+// From the second call on: drivers stay loaded until the process ends. One that is unloaded and loaded with every device may run out of
+// memory for its thread-local variables (NVIDIA's did after some twenty devices). The first call does nothing, because it takes as long as
+// a device.
 void keep_drivers_loaded();
 // Every adapter but those of the Null backend.
 std::vector<FoundAdapter> find_adapters(const dawn::native::Instance& instance, Toggles& toggles);
