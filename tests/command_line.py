@@ -12,13 +12,14 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 from language_cases import language_cases
 from output_cases import output_cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BASE, KEV = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini"
+BASE, KEV, MOE = ROOT / "models/kev-mini-base", ROOT / "models/kev-mini", ROOT / "models/moe-mini"
 USAGE, INPUT, DEVICE, INTERNAL = 2, 3, 4, 5
 REQUEST = {"state": "Rain fell all day.", "questions": {"q": {"type": "noul", "instructions": "Did it rain?"}}}
 
@@ -355,6 +356,20 @@ def whole_number_cases(suite, kev):
             suite.refused(f"{command[0]} {option}", [*command, option, "18446744073709551616"], codes=(USAGE,), says=(option, "18446744073709551616"))
 
 
+def killed_packs(suite, folder):
+    """A pack that is killed leaves nothing beside the file that it would have written."""
+    place = folder / "killed"
+    place.mkdir()
+    command = [suite.program, "pack", str(KEV), "--base", str(BASE), "--out", str(place / "packed")]
+    for delay in (0.02, 0.05, 0.1, 0.2):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as pack:
+            time.sleep(delay)
+            pack.kill()
+            done = subprocess.CompletedProcess(command, pack.wait(), b"", pack.stderr.read())
+        left = [file.name for file in place.iterdir() if file.name != "packed"]
+        suite.note(f"pack killed after {delay} s", f"left {left}" if left else None, done)
+
+
 def main():
     suite = Suite(sys.argv[1])
     kev = ["--model", KEV, "--base", BASE, "--device", "cpu"]
@@ -446,6 +461,11 @@ def main():
         done = subprocess.run([str(part) for part in limited], capture_output=True, timeout=300)
         clean = done.returncode == INTERNAL and done.stderr.count(b"\n") == 1 and not list(folder.glob("too-large*"))
         suite.note("pack past the file size limit", None if clean else "expected one line and no file", done)
+        killed_packs(suite, folder)
+        for name in ("chat_template.jinja", "generation_config.json", "tokenizer_config.json"):
+            broken = variant(folder, MOE, f"{name} leads nowhere", {name: None})
+            os.symlink(folder / "nothing", broken / name)
+            suite.refused(f"{name}: a link that leads nowhere", ["generate", "--model", broken, "--messages", "-", "--device", "cpu"], text=b'[{"role": "user", "content": "rain"}]', says=(name,))
         language = ROOT / "tests/data/qwen3_5_text"
         for name, data in golden_cases(language).items():
             golden = folder / f"{name}.safetensors"

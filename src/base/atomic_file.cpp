@@ -19,6 +19,30 @@ Error system_error(const std::filesystem::path& path, const char* action) {
 
 constexpr int kNameAttempts = 100;
 
+std::string open_file_name(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+
+// A file without a name, which the system removes with the process that writes it; -1 where there are none or none that can be named later.
+int open_unnamed(const std::filesystem::path& path) {
+#ifdef O_TMPFILE
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (descriptor < 0 || ::access(open_file_name(descriptor).c_str(), F_OK) == 0) return descriptor;
+  ::close(descriptor);
+#endif
+  return -1;
+}
+
+// Calls `make` with free names beside `path` until one is made. A leftover of an interrupted run keeps its name; the next number is free.
+template <typename Make>
+Result<std::string> make_temporary(const std::filesystem::path& path, const Make& make) {
+  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
+    std::string name = path.string() + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
+    if (make(name.c_str())) return name;
+    if (errno != EEXIST) break;
+  }
+  return system_error(path, "create");
+}
+
 }  // namespace
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
@@ -38,16 +62,13 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   }
   AtomicFile file;
   file.path_ = path;
-  // A leftover of an interrupted run keeps its name; the next number is free.
-  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-    file.temporary_ = path.string() + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
-    file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file.descriptor_ >= 0) return file;
-    if (errno != EEXIST) break;
-  }
-  const Error failure = system_error(path, "create");
-  file.temporary_.clear();
-  return failure;
+  file.descriptor_ = open_unnamed(path);
+  if (file.descriptor_ >= 0) return file;
+  CHORUS_ASSIGN(file.temporary_, make_temporary(path, [&](const char* name) {
+                  file.descriptor_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+                  return file.descriptor_ >= 0;
+                }));
+  return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -70,6 +91,12 @@ Status AtomicFile::write(std::span<const std::byte> bytes) {
 
 Status AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) return system_error(path_, "sync");
+  if (temporary_.empty()) {
+    const std::string open_file = open_file_name(descriptor_);
+    CHORUS_ASSIGN(temporary_, make_temporary(path_, [&](const char* name) {
+                    return ::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+                  }));
+  }
   if (::close(std::exchange(descriptor_, -1)) != 0) return system_error(path_, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "rename into place");
   temporary_.clear();

@@ -1,5 +1,6 @@
 // A file that appears under its name only when it is complete: written beside its place, synced, renamed. Whatever goes
-// wrong before commit() leaves no trace and leaves a file of that name untouched.
+// wrong before commit() leaves no trace and leaves a file of that name untouched; where the file system has files without a
+// name (Linux), neither does a process that is killed.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ class AtomicFile {
   AtomicFile() = default;
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;  // empty: nothing to clean up
+  std::filesystem::path temporary_;  // empty: the file has no name yet, or its last
   int descriptor_ = -1;
 };
 

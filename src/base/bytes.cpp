@@ -59,10 +59,17 @@ std::string size_text(uint64_t bytes) { return scaled_text(static_cast<double>(b
 
 std::string rate_text(double bytes_per_second) { return scaled_text(bytes_per_second) + "/s"; }
 
+bool name_is_taken(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) return make_error(ErrorCode::not_found, path.string() + ": no such file");
+  if (!std::filesystem::exists(status)) {
+    return make_error(ErrorCode::not_found, path.string() + (name_is_taken(path) ? ": a link that leads nowhere" : ": no such file"));
+  }
   if (!std::filesystem::is_regular_file(status)) {
     return make_error(ErrorCode::invalid_input, path.string() + ": expected a regular file");
   }

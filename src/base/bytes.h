@@ -53,6 +53,9 @@ std::string size_text(uint64_t bytes);
 // A rate, in the same units: "93.1 GiB/s".
 std::string rate_text(double bytes_per_second);
 
+// Whether the folder has this name. A link that leads nowhere counts: a file that should be there must not pass for one that need not be.
+bool name_is_taken(const std::filesystem::path& path);
+
 // The whole file, refused when it holds more than `bytes_max`.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 

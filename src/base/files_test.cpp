@@ -1,4 +1,5 @@
 // Tests of the file tools of base/: mapping, whole files, atomic files, quoting, hashes. Hostile paths are part of it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -71,6 +72,14 @@ TEST_F(FilesTest, ReadTextFileKeepsTheLimit) {
   EXPECT_EQ(read_text_file(folder_, 1).error().code, ErrorCode::invalid_input);
 }
 
+TEST_F(FilesTest, ALinkThatLeadsNowhereIsNoMissingFile) {
+  const auto link = folder_ / "link";
+  std::filesystem::create_symlink(folder_ / "gone", link);
+  EXPECT_TRUE(name_is_taken(link));
+  EXPECT_FALSE(name_is_taken(folder_ / "gone"));
+  EXPECT_NE(read_text_file(link, 1).error().message.find("leads nowhere"), std::string::npos);
+}
+
 TEST_F(FilesTest, AtomicFileAppearsOnlyWhenCommitted) {
   const auto path = write("target", "old");
   const auto read = [&] { return read_text_file(path, 100).value(); };
@@ -80,6 +89,9 @@ TEST_F(FilesTest, AtomicFileAppearsOnlyWhenCommitted) {
     ASSERT_TRUE(file->write(as_bytes("new ")).ok());
     ASSERT_TRUE(file->write(as_bytes("text")).ok());
     EXPECT_EQ(read(), "old");
+#ifdef O_TMPFILE
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);  // nothing that a killed process would leave
+#endif
     auto second = AtomicFile::create(path);  // two writers do not share a temporary file
     ASSERT_TRUE(second.ok());
     ASSERT_TRUE(second->write(as_bytes("never")).ok());

@@ -13,11 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
-
 // Configuration and stored weights of a folder with config.json.
 Status open_model_folder(const fs::path& folder, Checkpoint& checkpoint) {
   const fs::path config_path = folder / "config.json";
@@ -35,7 +30,7 @@ Status open_model_folder(const fs::path& folder, Checkpoint& checkpoint) {
 
 std::optional<fs::path> find_head(const fs::path& folder) {
   for (const char* name : {"head.pt", "head.safetensors"}) {
-    if (is_file(folder / name)) return folder / name;
+    if (name_is_taken(folder / name)) return folder / name;
   }
   return std::nullopt;
 }
@@ -73,7 +68,7 @@ Status take_head(HeadFile file, const fs::path& head_path, Checkpoint& checkpoin
 }
 
 void take_tokenizer(const fs::path& folder, Checkpoint& checkpoint) {
-  if (is_file(folder / "tokenizer.json")) checkpoint.tokenizer_path = folder / "tokenizer.json";
+  if (name_is_taken(folder / "tokenizer.json")) checkpoint.tokenizer_path = folder / "tokenizer.json";
 }
 
 Result<Checkpoint> open_lora(const fs::path& folder, const OpenOptions& options) {
@@ -92,7 +87,7 @@ Result<Checkpoint> open_lora(const fs::path& folder, const OpenOptions& options)
   }
   const auto revision = head.metadata.base_revision ? head.metadata.base_revision : adapter.revision;
   CHORUS_ASSIGN(const fs::path base, find_base({folder, adapter.base.empty() ? head.metadata.base : adapter.base, revision, options.base}));
-  if (is_file(base / "adapter_config.json")) {
+  if (name_is_taken(base / "adapter_config.json")) {
     return make_error(ErrorCode::unsupported, base.string() + ": the base is an adapter itself, expected a folder with full weights");
   }
   Checkpoint checkpoint;
@@ -164,8 +159,8 @@ Result<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& opti
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) return make_error(ErrorCode::not_found, path.string() + ": no such file or folder");
   if (!fs::is_directory(status)) return open_packed(path);
-  if (is_file(path / "adapter_config.json")) return open_lora(path, options);
-  if (is_file(path / "config.json")) return open_full_or_base(path, options);
+  if (name_is_taken(path / "adapter_config.json")) return open_lora(path, options);
+  if (name_is_taken(path / "config.json")) return open_full_or_base(path, options);
   return make_error(ErrorCode::not_found, path.string() + ": expected adapter_config.json or config.json in the folder, found neither");
 }
 

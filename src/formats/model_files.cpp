@@ -56,8 +56,7 @@ Status read_folder(ModelFiles& files) {
   CHORUS_ASSIGN(files.config_json, read_text_file(files.path / "config.json", limits::kJsonBytesMax));
   for (const auto& file : kTextFiles) {
     const std::filesystem::path path = files.path / file.name;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
+    if (!name_is_taken(path)) continue;
     CHORUS_ASSIGN(files.*file.text, read_text_file(path, limits::kTokenizerBytesMax));
   }
   return {};

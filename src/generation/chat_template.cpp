@@ -15,8 +15,7 @@ constexpr uint64_t kTokenizerConfigBytesMax = 16ull << 20;
 constexpr std::string_view kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
 Result<std::optional<std::string>> read_optional(const std::filesystem::path& path, uint64_t bytes_max) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::optional<std::string>();
+  if (!name_is_taken(path)) return std::optional<std::string>();
   CHORUS_ASSIGN(std::string text, read_text_file(path, bytes_max));
   return std::optional<std::string>(std::move(text));
 }
