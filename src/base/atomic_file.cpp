@@ -22,7 +22,7 @@ constexpr int kNameAttempts = 100;
 std::string open_file_name(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 // A file without a name, which the system removes with the process that writes it; -1 where there are none or none that can be named later.
-int open_unnamed(const std::filesystem::path& path) {
+int open_unnamed([[maybe_unused]] const std::filesystem::path& path) {
 #ifdef O_TMPFILE
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
