@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -356,6 +357,20 @@ def whole_number_cases(suite, kev):
             suite.refused(f"{command[0]} {option}", [*command, option, "18446744073709551616"], codes=(USAGE,), says=(option, "18446744073709551616"))
 
 
+def lost_page(suite):
+    """Weights that another program cuts while they are mapped end the program with a line, not with the system's "Bus error"."""
+    command = [suite.program, "chat", "--model", str(MOE), "--device", "cpu", "--max-tokens", "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as chat:
+        chat.stdin.write(b"rain\n")
+        chat.stdin.flush()
+        chat.stdout.read(1)  # the model is open
+        chat.send_signal(signal.SIGBUS)
+        out, err = chat.communicate(timeout=300)
+        done = subprocess.CompletedProcess(command, chat.returncode, out, err)
+    clean = done.returncode == INPUT and b"a model file was cut" in err
+    suite.note("a page of the weights is lost", None if clean else "expected a line and the code of bad input", done)
+
+
 def killed_packs(suite, folder):
     """A pack that is killed leaves nothing beside the file that it would have written."""
     place = folder / "killed"
@@ -461,6 +476,7 @@ def main():
         done = subprocess.run([str(part) for part in limited], capture_output=True, timeout=300)
         clean = done.returncode == INTERNAL and done.stderr.count(b"\n") == 1 and not list(folder.glob("too-large*"))
         suite.note("pack past the file size limit", None if clean else "expected one line and no file", done)
+        lost_page(suite)
         killed_packs(suite, folder)
         for name in ("chat_template.jinja", "generation_config.json", "tokenizer_config.json"):
             broken = variant(folder, MOE, f"{name} leads nowhere", {name: None})

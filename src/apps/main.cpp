@@ -7,6 +7,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/command.h"
@@ -25,6 +26,13 @@ bool hold_standard_streams() {
     if (::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY) != number) return false;
   }
   return true;
+}
+
+// A mapped file that another program cut, or that the disk could not give: there is no call that could return an error.
+void on_lost_page(int) {
+  constexpr std::string_view kText = "chorus: a model file was cut, or could not be read, while it was in use\n";
+  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(kExitInput);
 }
 
 // Results that did not arrive are a failure, whatever the command thought.
@@ -70,6 +78,7 @@ int main(int argc, char** argv) {
   if (!hold_standard_streams()) return kExitInternal;
   begin_output();
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of the shell: the write fails, and what was written is removed
+  std::signal(SIGBUS, on_lost_page);
   std::signal(SIGPIPE, SIG_IGN);  // output that nobody reads: the write fails, which is said at the end
   CLI::App app{"Dawn Chorus: decision models and language models on WebGPU and the CPU", "chorus"};
   app.formatter(help_formatter());
