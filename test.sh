@@ -135,12 +135,13 @@ tests() {
 # tests_by_suite NAME ADAPTER PROGRAM: GoogleTest's tests on an adapter, every suite (of one with parameters every case) in a process of its own, one
 # a core at a time. Compiling pipelines takes most of the time and the driver keeps them on disk: tests of the
 # same ones should run one after the other, and those that need most of them, which the order of names puts first, before the others.
+# A process that a signal ends counts as one that failed: xargs would not start the others.
 tests_by_suite() {
   local name=$1 adapter=$2 program=$3 log begin=$SECONDS status=0
   log=$(log_of "$1")
   rm -f "$log".*
   "$program" --gtest_list_tests | awk '/^[^ ]/ {suite = $1} /^ / {print suite ~ "/" ? suite $1 : suite "*"}' | sort -u | cat -n |
-    on "$adapter" xargs -r -L 1 -P "$shards" sh -c 'exec "$0" --gtest_filter="$3" >"$1.$2" 2>&1' "$program" "$log" || status=$?
+    on "$adapter" xargs -r -L 1 -P "$shards" sh -c '"$0" --gtest_filter="$3" >"$1.$2" 2>&1 || exit 1' "$program" "$log" || status=$?
   report_tests "$name" "$log" "$begin" "$status"
 }
 
@@ -157,7 +158,7 @@ build() {
 check_format() {
   local tool=clang-format
   command -v clang-format-14 >/dev/null && tool=clang-format-14
-  git ls-files -z --cached --others --exclude-standard -- 'src/*.h' 'src/*.cpp' 'include/*.h' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' |
+  git ls-files -z --cached --others --exclude-standard -- 'src/*.h' 'src/*.cpp' 'include/*.h' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' 'examples/*.cpp' |
     xargs -0 "$tool" --dry-run -Werror
 }
 
